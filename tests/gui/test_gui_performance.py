@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -34,7 +35,17 @@ def open_run(
 
 
 def rows(controller: Controller) -> list[list[str]]:
-    return controller.window.performance.fast_paths.texts()
+    """Texts of the fast paths, without the header and invisible line breaks."""
+    grid = controller.window.performance.fast_paths._grid
+    found: dict[int, list[str]] = {}
+    for index in range(grid.count()):
+        item, position = grid.itemAt(index), grid.getItemPosition(index)
+        assert item is not None
+        assert isinstance(position, tuple)
+        label = item.widget()
+        if position[0] and isinstance(label, QLabel):
+            found.setdefault(position[0] // 2, []).append(label.text().replace("\u200b", ""))
+    return list(found.values())
 
 
 def visible_tiles(controller: Controller) -> dict[str, str]:
@@ -238,6 +249,6 @@ def test_unused_fast_paths_with_the_same_reason_share_a_row(make_window: MakeWin
     )
     controller.window.show_page("performance")
     controller.render()
-    used, shared = controller.window.performance.fast_paths.texts()
+    used, shared = rows(controller)
     assert used[0] == "✓"
     assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3, Mixed precision (fp32)", "For NVIDIA GPUs only."]

@@ -6,7 +6,6 @@ tokens and time (seconds of the run without the gaps between its processes).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
@@ -59,7 +58,6 @@ _step_values = attrgetter(*STEP_FIELDS.values())
 _performance_values = attrgetter(*PERFORMANCE_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
-_NAN: Final = math.nan
 
 
 def gpu_values(gpu: protocol.Gpu) -> tuple[float | None, ...]:
@@ -84,7 +82,7 @@ class Marker:
     name: str = ""  # the checkpoint's folder
 
     def x(self, axis: Axis) -> float:
-        return {"step": float(self.step), "tokens": self.tokens, "time": self.time}[axis]
+        return float(getattr(self, axis))
 
 
 class MetricStore:
@@ -164,7 +162,7 @@ class MetricStore:
     def _resume(self, step: int) -> None:
         self.truncate_after(step)
         self._bad_step_events = [bad for bad in self._bad_step_events if bad.step <= step]
-        self._oom_recovery_events = [move for move in self._oom_recovery_events if move.step <= step]
+        self._oom_recovery_events = [event for event in self._oom_recovery_events if event.step <= step]
         self._resume_markers = [mark for mark in self._resume_markers if mark.step < step]
         if self._steps.length:  # else the run starts from a checkpoint of another run
             self._resume_markers.append(Marker(step, self._tokens, self._time, "resumed"))
@@ -193,12 +191,9 @@ class MetricStore:
         self._host.append((*at, *_host_values(event)))
         for gpu in event.gpus:
             self.gpu_names[gpu.index] = gpu.name
-            self._gpu_table(gpu.index).append((*at, *gpu_values(gpu)))
-
-    def _gpu_table(self, index: int) -> MetricTable:
-        if index not in self._gpus:
-            self._gpus[index] = MetricTable(GPU_COLUMNS)
-        return self._gpus[index]
+            if gpu.index not in self._gpus:
+                self._gpus[gpu.index] = MetricTable(GPU_COLUMNS)
+            self._gpus[gpu.index].append((*at, *gpu_values(gpu)))
 
     def truncate_after(self, step: int) -> None:
         """Remove the rows after `step`, which are trained again. Bad steps are kept."""
@@ -264,7 +259,7 @@ class MetricStore:
     def oom_recoveries(self) -> list[Marker]:
         """Steps with an OOM recovery, up to the last step of the curves."""
         return self._interpolate_markers(
-            [(move.step, move.action, float(move.batch_size)) for move in self._oom_recovery_events]
+            [(event.step, event.action, float(event.batch_size)) for event in self._oom_recovery_events]
         )
 
     def resumes(self) -> list[Marker]:
@@ -281,11 +276,11 @@ class MetricStore:
         ]
         return (self._base_version, *counts)
 
-    def _interpolate_markers(self, found: list[tuple[int, str, float | None]]) -> list[Marker]:
+    def _interpolate_markers(self, events: list[tuple[int, str, float | None]]) -> list[Marker]:
         steps = self._steps.column("step")
-        if not found or not steps.size:
+        if not events or not steps.size:
             return []
-        reached = [one for one in found if one[0] <= steps[-1]]
+        reached = [event for event in events if event[0] <= steps[-1]]
         at = [step for step, _, _ in reached]
         places = zip(*(np.interp(at, steps, self._steps.column(axis)) for axis in ("tokens", "time")), strict=True)
         return [
@@ -303,10 +298,10 @@ class MetricStore:
             return None
         table, column = found
         key, weight = (name, weight > 0.0), weight**table.rows_per_point
-        kept = self._curves.get(key)
-        if kept is None or kept.weight != weight or kept.table is not table:
-            kept = self._curves[key] = Curve(table, column, weight)
-        return kept
+        curve = self._curves.get(key)
+        if curve is None or curve.weight != weight or curve.table is not table:
+            curve = self._curves[key] = Curve(table, column, weight)
+        return curve
 
     def iter_downsample(self, limit: int = MAX_ROWS) -> Iterator[None]:
         """Reduces the tables to `limit` rows (1 MB in all) that keep the extremes, one table (20 ms) at each `next`."""

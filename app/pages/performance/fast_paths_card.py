@@ -22,7 +22,7 @@ _COLUMNS: Final = ("mark", "name", "choice", "speedup", "error", "reason")
 _RIGHT: Final = ("speedup", "error")
 _MAX_WORD_LENGTH: Final = 24  # characters
 _MIN_GROUP: Final = 3  # fast paths that share a row if they have the same reason
-_BREAK: Final = "\u200b"  # zero-width space
+_LINE_BREAK: Final = "\u200b"  # zero-width space
 
 
 class FastPathsCard(QFrame):
@@ -65,17 +65,6 @@ class FastPathsCard(QFrame):
                 self._add_row(2 * number, paths[0])
             else:
                 self._add_shared_row(2 * number, paths)
-
-    def texts(self) -> list[list[str]]:
-        """Return the texts of the rows, without the header."""
-        found: dict[int, list[str]] = {}
-        for place in range(self._grid.count()):
-            item = self._grid.itemAt(place)
-            widget = item.widget() if item else None
-            row = self._grid.getItemPosition(place)[0]  # type: ignore[index]
-            if row and isinstance(widget, QLabel):
-                found.setdefault(row // 2, []).append(widget.text().replace(_BREAK, ""))
-        return list(found.values())
 
     def _add_header(self) -> None:
         titles = {
@@ -142,8 +131,8 @@ def _group(paths: list[FastPath]) -> list[list[FastPath]]:
     """Group fast paths that were not measured and have the same reason; keep the order."""
     groups: dict[object, list[FastPath]] = {}
     for index, path in enumerate(paths):
-        untried = not path.used and path.speedup is None and path.error is None
-        reason = performance_texts.fast_path_reason(path, "en") if untried else ""
+        unmeasured = not path.used and path.speedup is None and path.error is None
+        reason = performance_texts.fast_path_reason(path, "en") if unmeasured else ""
         groups.setdefault(reason or index, []).append(path)
     found: list[list[FastPath]] = []
     for group in groups.values():
@@ -153,7 +142,7 @@ def _group(paths: list[FastPath]) -> list[list[FastPath]]:
 
 def _breakable(text: str) -> str:
     """Allow line breaks in long words, such as symbols of a linker."""
-    return re.sub(rf"\S{{{_MAX_WORD_LENGTH}}}(?=\S)", lambda word: word[0] + _BREAK, text)
+    return re.sub(rf"\S{{{_MAX_WORD_LENGTH}}}(?=\S)", lambda word: word[0] + _LINE_BREAK, text)
 
 
 def _facts(execution: ExecutionInfo) -> str:
