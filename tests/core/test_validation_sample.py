@@ -83,7 +83,7 @@ def test_a_resume_keeps_the_validation_sample(tmp_path: Path, change: dict[str, 
     again.set_up()
     assert evaluated(again) == before
     measured = again.evaluation_pass().run(again.session)
-    assert (measured.tokens, measured.mean) == (loss.tokens, pytest.approx(loss.mean, rel=1e-6))
+    assert (measured.tokens, measured.loss) == (loss.tokens, pytest.approx(loss.loss, rel=1e-6))
     codes = [event.code for event in kept.of(protocol.Warn)]
     assert ("resume.eval_sample_kept" in codes) == ("eval_batches" in change)
     again.save("final")
@@ -115,9 +115,9 @@ def test_the_loss_is_the_mean_over_tokens(tmp_path: Path, batch_size: int) -> No
             batch = samples.collate([samples[number]])
             summed += float(batch_loss(made.model, batch))
             tokens += batch.loss_tokens
-    loss = made.evaluation_pass().run(made.session)
-    assert loss.tokens == tokens
-    assert loss.mean == pytest.approx(summed / tokens, rel=1e-5)
+    evaluation = made.evaluation_pass().run(made.session)
+    assert evaluation.tokens == tokens
+    assert evaluation.loss == pytest.approx(summed / tokens, rel=1e-5)
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -26,19 +26,6 @@ from trainer_core.train.ranks import ALONE, Ranks
 
 _MAX_ROWS: Final = 64  # per batch of prompts
 _SAMPLE_KEY: Final = 0x6576616C  # "eval"
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Mean negative log-likelihood per loss token, in nats."""
-
-    mean: float | None  # None: not finite
-    tokens: int
-    seconds: float
-
-    @property
-    def perplexity(self) -> float | None:
-        return None if self.mean is None else math.exp(min(self.mean, 700.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +64,16 @@ class EvaluationPass:
         device: torch.device,
         precision: Precision,
         loss_of: Callable[[Batch | None], Tensor],
+        step: int,
         ranks: Ranks = ALONE,
     ) -> None:
-        self._model, self._device, self._precision = model, device, precision
+        self._model, self._device, self._precision, self._step = model, device, precision, step
         self._batches = iter(batches)
         self._total, self._loss_of, self._ranks = total, loss_of, ranks
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, tokens
         self._since = time.perf_counter()
 
-    def run(self, reporter: Reporter) -> Loss:
+    def run(self, reporter: Reporter) -> Eval:
         """Run the whole pass from rank 0; other ranks take part."""
         for done in range(0, self._total, self._ranks.size):
             reporter.poll()
@@ -107,25 +95,19 @@ class EvaluationPass:
             self._model.train()
         self._sums[1] += batch.loss_tokens if batch else 0
 
-    def result(self) -> Loss:
+    def result(self) -> Eval:
         """Result over all ranks, when all batches are done."""
         self._ranks.add_up([self._sums])
         summed, tokens = self._sums.tolist()
         mean = summed / max(1, tokens)
-        return Loss(mean if math.isfinite(mean) else None, int(tokens), time.perf_counter() - self._since)
-
-
-def build_event(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
-    """Convert to an event."""
-    return Eval(
-        step=step,
-        loss=loss.mean,
-        perplexity=loss.perplexity,
-        tokens=loss.tokens,
-        seconds=loss.seconds,
-        best=best,
-        **(asdict(answers) if answers else {}),
-    )
+        loss = mean if math.isfinite(mean) else None
+        return Eval(
+            step=self._step,
+            loss=loss,
+            perplexity=None if loss is None else math.exp(min(loss, 700.0)),
+            tokens=int(tokens),
+            seconds=time.perf_counter() - self._since,
+        )
 
 
 def answer_quality(answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str]) -> Answers:

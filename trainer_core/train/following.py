@@ -154,7 +154,7 @@ def _obey(
                 evaluating = evaluating or trainer.evaluation_pass()
                 evaluating.evaluate_next()
             case "evaluated" if evaluating is not None:
-                trainer.plateau.observe(evaluating.result().mean)
+                trainer.plateau.observe(evaluating.result().loss)
                 evaluating = None
             case "pause":
                 with away():

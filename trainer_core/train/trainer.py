@@ -5,6 +5,7 @@ The position in the data counts samples. Evaluation, samples and checkpoints hap
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,6 @@ from trainer_core.train import bad_steps, checkpoint, flops
 from trainer_core.train.async_checkpointer import AsyncCheckpointer
 from trainer_core.train.bad_steps import Rollback
 from trainer_core.train.device import Precision
-from trainer_core.train.evaluate import build_event
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.samples import SampleWriter
 from trainer_core.train.step_metrics import StepReporter
@@ -207,19 +207,19 @@ class Trainer(TrainingStep):
         if self.validation_data.samples == 0:
             return False
         self.session.set_phase("evaluating", counters.step)
-        loss = self.evaluation_pass().run(self.session)
+        event = self.evaluation_pass().run(self.session)
         answers = None
         with self.oom.skip_on_oom("eval-examples", counters.step):
             tokens = self.oom.max_rows * self.config.max_seq_len  # as many as in a training step
             answers = self.sample_writer.answer_held_out(tokens)
-        better = loss.mean is not None and (counters.best_loss is None or loss.mean < counters.best_loss)
-        if better:
-            counters.best_loss = loss.mean
-        self.plateau.observe(loss.mean)
-        self._evaluated = (counters.step, loss.mean)
+        event.best = event.loss is not None and (counters.best_loss is None or event.loss < counters.best_loss)
+        if event.best:
+            counters.best_loss = event.loss
+        self.plateau.observe(event.loss)
+        self._evaluated = (counters.step, event.loss)
         self.garbage.collect()
-        self.session.emit(build_event(counters.step, loss, better, answers))
-        return better
+        self.session.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {})))
+        return event.best
 
     def _eval_loss(self) -> float | None:
         """Validation loss of this step, if it was evaluated."""

@@ -281,8 +281,9 @@ class TrainingStep:
         sample = validation_sample(self.validation_data.samples, self.state.run_fingerprint["eval_sequences"])
         total = math.ceil(len(sample) / self.config.batch_size)
         batches = self.validation_data.iterate_samples(sample, self.ranks.rank, self.ranks.size)
-        loss_of = self.oom.loss_of(self.engine.eager_loss, self.state.counters.step)
-        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, self.ranks)
+        step = self.state.counters.step
+        loss_of = self.oom.loss_of(self.engine.eager_loss, step)
+        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, step, self.ranks)
 
 
 def is_due(step: int, every: int) -> bool:
