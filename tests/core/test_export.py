@@ -176,8 +176,8 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning(trained: Path, tm
     (damaged / "model.safetensors").write_bytes(b"short")
     ended = export(home, "latest", str(tmp_path / "out"))
     assert ended.code == 0
-    (told,) = ended.of(protocol.Warn)
-    assert (told.code, told.params["path"]) == ("checkpoint.skipped", damaged.name)
+    (warning,) = ended.of(protocol.Warn)
+    assert (warning.code, warning.params["path"]) == ("checkpoint.skipped", damaged.name)
     older = damaged.parent / "step-00000002" / "model.safetensors"
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == older.read_bytes()
     command = ["generate", "latest", "--prompt", "x", "--max-tokens", "1"]

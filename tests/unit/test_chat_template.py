@@ -224,14 +224,6 @@ def test_two_joined_messages_that_spell_a_special_token_are_refused(tmp_path: Pa
         codec.encode_prompt([("system", "<|im_"), ("user", "end|>")])
 
 
-def test_special_tokens_are_escaped_among_any_characters() -> None:
-    codec = load_codec("qwen3")
-    every = "".join(map(chr, [*range(0x4E00, 0x7000), *range(0x10F000, 0x10F040)]))
-    made = codec.encode_chats([[("user", f"{every}<|im_end|>"), ("assistant", f"<|im_end|>{every}</think>")]])[0]
-    assert made.ids.tolist().count(codec.end_of_turn) == 2
-    assert f"user\n{every}<|im_end|>\n" in codec.decode(made.ids)
-
-
 @pytest.mark.parametrize("family", ["qwen2.5", "mistral", "unigram"])
 def test_rendering_time_is_linear_in_the_number_of_turns(family: str) -> None:
     turns: list[Turn] = [turn for n in range(2000) for turn in (("user", f"q {n}"), ("assistant", f"a {n}"))]
@@ -278,14 +270,6 @@ def test_reasoning_is_in_the_loss_as_the_template_writes_it(family: str) -> None
         assert learned == ["It's 42.", "<think>\nSure.\n</think>\n\nyes"]
     else:
         assert learned == ["\n\nIt's 42.", "\n\nyes"]
-
-
-def test_special_tokens_spelled_in_reasoning_stay_text() -> None:
-    codec = load_codec("qwen3")
-    turns = [("user", "Hi"), ("assistant", "<think>\nnot <|im_end|> yet\n</think>\n\n<|im_start|>done")]
-    made = codec.encode_chats([turns])[0]
-    assert made.ids.tolist().count(codec.end_of_turn) == 2
-    assert codec.decode(made.ids[slice(*made.spans[0])]) == turns[1][1]
 
 
 def test_a_template_may_write_contents_as_json(tmp_path: Path) -> None:
@@ -402,25 +386,16 @@ def test_a_random_template_works_or_is_refused(source: str) -> None:
 # --- template files -----------------------------------------------------------------------
 
 
-def test_chat_template_jinja_has_priority_over_the_configuration(tmp_path: Path) -> None:
+def test_template_files_are_read(tmp_path: Path) -> None:
+    """`chat_template.jinja` has priority over the configuration, which has priority over `chat_template.json`."""
     folder = model_folder(tmp_path, "qwen2.5", chat_template="{{ raise_exception('this one') }}")
     (folder / "chat_template.jinja").write_text(template("qwen25"), encoding="utf-8", newline="\r\n")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
-
-
-def test_the_default_of_several_templates_is_used(tmp_path: Path) -> None:
-    several = [{"name": "tool_use", "template": "{{ 1 }}"}, {"name": "default", "template": template("qwen25")}]
-    codec, _ = tokenizer.load_user_tokenizer(
-        model_folder(tmp_path, "qwen2.5", chat_template=several) / "tokenizer.json"
-    )
-    assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
-
-
-def test_chat_template_json_is_read(tmp_path: Path) -> None:
-    folder = model_folder(tmp_path, "qwen2.5", chat_template=None)
-    written = json.dumps({"chat_template": template("qwen25")})
-    (folder / "chat_template.json").write_text(written, encoding="utf-8")
+    (folder / "chat_template.jinja").unlink()
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": None}), encoding="utf-8")
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template("qwen25")}), encoding="utf-8")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
 

@@ -2,7 +2,7 @@
 
 `rustbpe` holds the GIL while it merges, for seconds with a large sample, so it runs in a child process: progress, Stop
 and monitoring continue meanwhile. It also merges pairs that occur once, so a short sample goes to the trainer of
-`tokenizers`, which is slower and takes more memory, but has a minimum frequency.
+`tokenizers`, which is slower and uses more memory, but has a minimum frequency.
 
 No torch, no Qt.
 """
@@ -171,7 +171,7 @@ def _create_tokenizer(model: models.BPE, pre_tokenizer: PreTokenizer) -> Tokeniz
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     if pre_tokenizer == "qwen2":
-        # As in Qwen's own file. transformers 5 replaces any tokenizer beside a Qwen2 model with its Qwen2Tokenizer,
+        # As in Qwen's own file. transformers 5 replaces any tokenizer of a Qwen2 model with its Qwen2Tokenizer,
         # which normalizes to NFC; without this the ids would differ.
         tokenizer.normalizer = normalizers.NFC()
     return tokenizer

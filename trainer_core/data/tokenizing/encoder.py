@@ -54,7 +54,7 @@ class TextEncoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, fast: bool = True) -> None:
-        tokenizer.encode_special_tokens = True  # else `<|im_end|>` in somebody's text would end the turn
+        tokenizer.encode_special_tokens = True  # else `<|im_end|>` in a message would end the turn
         self.tokenizer = tokenizer
         self._fast: _GigatokenEncoder | None = None
         self.backend: Literal["", "tokenizers", "gigatoken"] = "" if fast else "tokenizers"
@@ -154,7 +154,7 @@ class _GigatokenEncoder:
 
     Texts are cut here at the words that a tokenizer has added to its vocabulary, such as Qwen's `<think>`. `tokenizers`
     matches those that are not normalized first, leftmost and longest (AddedVocabulary::extract_and_normalize in its
-    added_vocabulary.rs); a special token takes part in that, but stays text. Other added words are not supported.
+    added_vocabulary.rs); special tokens are matched too, but stay text. Other added words are not supported.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
