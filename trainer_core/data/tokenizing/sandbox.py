@@ -24,7 +24,8 @@ from trainer_core.data.tokenizing.conversations import MAX_CONVERSATION_CHARS, c
 
 _MAX_TEMPLATE_CHARS: Final = 1024 * 1024  # long templates have about 20,000
 _MAX_OUTPUT_CHARS: Final = 2 * MAX_CONVERSATION_CHARS
-_MAX_STEPS: Final = 1_000_000  # loop iterations and calls of macros and blocks; some seconds
+_MAX_STEPS: Final = 5_000_000  # loop iterations; about one second
+_CALL_COST: Final = 50  # steps per call of a macro, a block or a recursive loop
 _STEP_FILTER: Final = "a step"  # the name of a filter that no template can write
 GENERATION_START: Final = "\U0010fffd"  # private use: written before and after a generation block
 GENERATION_STOP: Final = "\U0010fffc"
@@ -44,7 +45,7 @@ class SandboxedTemplate:
         environment = _BoundedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationExtension, jinja2.ext.loopcontrols]
         )
-        environment.filters.update({"tojson": _to_json, _STEP_FILTER: self._count_step})
+        environment.filters.update({"tojson": _to_json, _STEP_FILTER: self._count_steps})
         environment.globals.update(raise_exception=_raise_template_error, strftime_now=now.strftime)
         try:
             self._template = environment.from_string(source)
@@ -66,9 +67,9 @@ class SandboxedTemplate:
         return "".join(parts)
 
     @jinja2.pass_context
-    def _count_step(self, context: jinja2.runtime.Context, value: None) -> bool:
+    def _count_steps(self, context: jinja2.runtime.Context, steps: int) -> bool:
         """Takes the context because Jinja evaluates a filter without it at compile time."""
-        self._steps += 1
+        self._steps += steps
         if self._steps > _MAX_STEPS:
             _raise_template_error(f"the chat template has not come to an end after {_MAX_STEPS} steps")
         return True
@@ -87,7 +88,8 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
         tree = super()._parse(source, name, filename)
         for node in tree.find_all((nodes.For, nodes.Macro, nodes.Block)):
             assert isinstance(node, (nodes.For, nodes.Macro, nodes.Block))
-            step = nodes.Filter(nodes.Const(None), _STEP_FILTER, [], [], None, None)
+            cost = 1 if isinstance(node, nodes.For) and not node.recursive else _CALL_COST
+            step = nodes.Filter(nodes.Const(cost), _STEP_FILTER, [], [], None, None)
             node.body.insert(0, nodes.ExprStmt(step).set_lineno(node.lineno))
             if isinstance(node, nodes.For) and node.test is not None:  # then some iterations skip the body
                 node.test = nodes.And(step, node.test)
