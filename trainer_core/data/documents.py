@@ -162,8 +162,8 @@ class DocumentStream:
             yield self._row_document("", (("user", prompt), ("assistant", response)))
 
     def _documents(self, file: SourceFile, stats: ReadStats) -> Iterator[Document]:
-        mapping, limit = file.mapping, float("inf") if file.max_characters is None else file.max_characters
-        limit += self.counts.characters
+        mapping = file.mapping
+        limit = float("inf") if file.max_characters is None else self.counts.characters + file.max_characters
         options, done = ReadOptions(mapping.column_names, self._piece_chars, stats.read), 0
         for row in FORMATS[file.format].read(file, options, stats):
             if stats.done > done:  # all rows in these bytes were read before

@@ -169,11 +169,6 @@ class ReadStats:
     Subclasses may override `record_bad_row` and `advance`, e.g. to stop reading.
     """
 
-    __slots__ = (
-        "bad", "content", "done", "first_bad", "ignored", "number", "range_start", "read", "reason", "rows",
-        "undecodable", "unit",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.done = 0  # bytes read from disk
         self.read = 0  # rows, good and bad: `ReadOptions.skip_rows` of a reader that continues here
