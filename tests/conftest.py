@@ -1,4 +1,4 @@
-"""For all tests: how this process was started does not decide what they find."""
+"""Fixtures of all tests: independent of how this process was started."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 
 from tests import slow
 
-# How long something takes on a busy machine is no finding.
+# Durations on a busy machine are not failures.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# What a shell in the background or `nohup` has ignored, children would ignore too.
+# Child processes inherit signals that a background shell or `nohup` ignores.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""Packages made here that pip takes for real, and a trainer that only tells how it was started: a set-up in seconds."""
+"""Fake packages that pip installs, and a fake trainer that prints its arguments: a setup in seconds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit(3)
 
 
 def write_wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
-    """A wheel that pip takes for real."""
+    """Write a wheel that pip installs."""
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     metadata += f"Requires-Dist: {requires}\n" if requires else ""
@@ -58,7 +58,7 @@ def write_torch(folder: Path, version: str) -> None:
 
 
 def write_small(folder: Path, version: str) -> None:
-    """A package with a program, which tells its version and where it lives."""
+    """Write a package with a program that prints its version and its environment."""
     code = f"import sys\n\n\ndef main():\n    print('small {version} in ' + sys.prefix)\n"
     entry_points = "[console_scripts]\nsmall = small:main\n"
     write_wheel(
@@ -67,7 +67,7 @@ def write_small(folder: Path, version: str) -> None:
 
 
 class Project:
-    """A copy of the launcher beside a tiny trainer, with a package source of its own."""
+    """A copy of the launcher with a fake trainer and its own package index."""
 
     def __init__(self, folder: Path, name: str = "用户 测试 (x86) & !") -> None:
         self.root = folder / name
@@ -95,7 +95,7 @@ class Project:
         (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Ours, in English, without settings of pip and Traindeck, and with no other package source than `wheels`."""
+        """This environment in English, without settings of pip and Traindeck, with `wheels` as the only index."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
         env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull, TRAINDECK_LANG="en")
         return {**env, **more}
@@ -133,7 +133,7 @@ class Shell(Project):
         return next(self.root.glob(".venv/lib/python3*/site-packages/torch/version.py"))
 
 
-# Runs train_gpu.py, and ends it as if it were killed, right before it does what is asked for.
+# Runs train_gpu.py and kills it right before the given audit event.
 CUT_OFF = """
 import os, runpy, sys
 event, words = sys.argv[1:3]

@@ -75,7 +75,7 @@ def test_the_page_has_a_placeholder_before_the_first_preview(make_window: MakeWi
 
 
 def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="look")
+    controller = make_window(look="preview")
     run_preview(controller, qtbot)
     page = controller.window.data
     assert page.tiles["documents"].value.text() == "≈ 10M"
@@ -94,7 +94,7 @@ def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow,
 
 
 def test_changed_settings_mark_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="look")
+    controller = make_window(look="preview")
     page, form = controller.window.data, controller.form
     run_preview(controller, qtbot)
     form.set_text("learning_rate", "1e-4")
@@ -111,7 +111,7 @@ def test_changed_settings_mark_the_report_as_outdated(make_window: MakeWindow, q
 def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("before", encoding="utf-8")
-    controller = make_window(look="look")
+    controller = make_window(look="preview")
     controller.form.add_data([str(file)])
     run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
@@ -123,7 +123,7 @@ def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qt
 
 
 def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="slow_look")
+    controller = make_window(look="slow_preview")
     page = controller.window.data
     controller.window.show_page("data")
     qtbot.mouseClick(page.preview_button, Qt.MouseButton.LeftButton)
@@ -139,7 +139,7 @@ def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> No
 
 
 def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="family")
+    controller = make_window(look="child_process")
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.preview_job.process.pid is not None)
@@ -162,7 +162,7 @@ def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtB
 
 
 def test_training_continues_during_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window("slow_stop", look="look")
+    controller = make_window("slow_stop", look="preview")
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     run_preview(controller, qtbot)
@@ -189,7 +189,7 @@ def test_the_preview_button_is_disabled_without_data(make_window: MakeWindow) ->
 
 
 def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="look")
+    controller = make_window(look="preview")
     run_preview(controller, qtbot)
     page = controller.window.data
     controller.set_language("zh")

@@ -328,7 +328,7 @@ def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow
 
 
 def test_one_click_starts_a_data_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="look")
+    controller = make_window(look="preview")
     click(qtbot, controller.window.setup.data.preview_button)
     assert controller.window.tabs.currentWidget() is controller.window.pages["data"]
     assert controller.preview_job.running is not None

@@ -54,7 +54,7 @@ def fake(*mode: str) -> Callable[[], TrainerProcess]:
     return lambda: TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", *mode])
 
 
-GENERATOR = fake(str(FAKE.with_name("fake_writer.py")))
+GENERATOR = fake(str(FAKE.with_name("fake_generator.py")))
 
 
 def open_page(

@@ -17,16 +17,16 @@ from tests.gui.conftest import MakeWindow
 CRASHING = """
 import faulthandler, sys
 sys.path.insert(0, sys.argv[1])
-from tests.process.fake_trainer import checkpoint, done, hello, say, step
+from tests.process.fake_trainer import checkpoint, done, emit, hello, step
 greeting = hello()
 greeting.config["restarts"] = 2
 greeting.run_dir = sys.argv[sys.argv.index("--resume" if "--resume" in sys.argv else "--run-dir") + 1]
-say(greeting)
+emit(greeting)
 if "--resume" in sys.argv:
-    say(done("finished", 20))
+    emit(done("finished", 20))
 else:
-    say(checkpoint(4))
-    say(step(5))
+    emit(checkpoint(4))
+    emit(step(5))
     faulthandler._read_null()
 """
 
@@ -87,7 +87,7 @@ def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> N
 
 def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, qtbot: QtBot) -> None:
     program = Path(crashed.active_run.process._command[-2])  # type: ignore[index]
-    program.write_text(CRASHING.replace('say(done("finished", 20))', "faulthandler._read_null()"), encoding="utf-8")
+    program.write_text(CRASHING.replace('emit(done("finished", 20))', "faulthandler._read_null()"), encoding="utf-8")
     for _ in range(2):  # as often as the trainer allows
         crashed.active_run.restart_now()
         qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.CRASHED, timeout=20_000)

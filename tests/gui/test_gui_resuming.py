@@ -16,14 +16,14 @@ from trainer_core.runs.run_dir import runs_root
 GOING_ON = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.process.fake_trainer import hello, listen, protocol, say, take_command
+from tests.process.fake_trainer import emit, hello, listen, next_command, protocol
 listen()
 greeting = hello()
 greeting.run_dir, greeting.resumed_from_step = sys.argv[sys.argv.index("--resume") + 1], 2000
-say(greeting)
-say(protocol.Phase(phase="training", step=2000))
-say(protocol.Progress(phase="training", done=2000, total=3200, eta_s=1200.0))
-while take_command(60.0) is not None:
+emit(greeting)
+emit(protocol.Phase(phase="training", step=2000))
+emit(protocol.Progress(phase="training", done=2000, total=3200, eta_s=1200.0))
+while next_command(60.0) is not None:
     pass
 """
 

@@ -1,4 +1,4 @@
-"""A real child process under a real event loop, and a record of all that it said."""
+"""Records the events and the output of a real child process under a real event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytestqt.qtbot import QtBot
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 
-# Noise of a busy machine stays below it; a drain without a time limit takes seconds. Wine and CI on Windows: slower.
+# Above the noise of a busy machine, below a drain without a time limit (seconds). Wine and CI on Windows are slower.
 LONGEST_GAP_S = 2.0 if sys.platform == "win32" else 0.5
 FAKE = Path(__file__).with_name("fake_trainer.py")
 
 
 class Recorded:
-    """A started fake trainer; what it says, in order."""
+    """A started fake trainer, with its events and output in order."""
 
     def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = (), *, keep: bool = True) -> None:
         self.qtbot = qtbot
@@ -49,7 +49,7 @@ class Recorded:
 
 
 class Heartbeat(QObject):
-    """A timer like the one that moves a progress bar; remembers its longest wait."""
+    """A timer that measures its longest delay, and so the longest block of the event loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Heartbeat(QObject):
 
     @property
     def longest_gap_s(self) -> float:
-        """The present wait counts too: a frozen loop does not even tell that it is frozen."""
+        """Includes the current delay: a blocked loop calls no timer."""
         return max(self._longest_s, time.perf_counter() - self._last)
 
 

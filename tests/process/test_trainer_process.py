@@ -58,7 +58,7 @@ def test_an_aborted_process_is_told_as_a_crash_and_its_half_line_as_output(run_f
 
 
 def test_a_process_that_vanishes_ends_with_its_exit_code(run_fake: Run) -> None:
-    assert run_fake("vanish").outcome().exit_code == 77
+    assert run_fake("silent_exit").outcome().exit_code == 77
 
 
 def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: Run, heartbeat: Heartbeat) -> None:
@@ -110,7 +110,7 @@ def test_a_line_without_end_is_cut_and_the_next_event_is_read(run_fake: Run) -> 
 
 
 def test_lines_that_arrive_in_pieces_are_put_together(run_fake: Run) -> None:
-    run = run_fake("halves")
+    run = run_fake("split_lines")
     run.outcome()
     assert [type(event) for event in run.events] == [protocol.Hello, protocol.Step, protocol.Done]
     assert run.output == ["训练中"]
@@ -153,7 +153,7 @@ def test_an_error_event_is_part_of_the_outcome(run_fake: Run) -> None:
     assert outcome.error_event.params == {"path": "C:\\数据\\a.txt"}
 
 
-@pytest.mark.parametrize(("mode", "version"), [("newer", (3, 4)), ("newer_and_strange", (4, 0))])
+@pytest.mark.parametrize(("mode", "version"), [("newer_version", (3, 4)), ("unreadable_version", (4, 0))])
 def test_a_trainer_with_a_newer_protocol_is_told(run_fake: Run, mode: str, version: tuple[int, int]) -> None:
     run = run_fake(mode)
     run.outcome()
@@ -161,7 +161,7 @@ def test_a_trainer_with_a_newer_protocol_is_told(run_fake: Run, mode: str, versi
 
 
 def test_killing_ends_the_descendants_too(run_fake: Run, qtbot: QtBot) -> None:
-    run = run_fake("family")
+    run = run_fake("child_process")
     qtbot.waitUntil(lambda: bool(run.output), timeout=20_000)
     child = psutil.Process(int(run.output[0].removeprefix("child ")))
     for _ in range(3):  # as a window does at every tick of a run that is being killed
@@ -262,7 +262,7 @@ def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
         ("error", RunState.FAILED),
         ("traceback", RunState.CRASHED),
         ("abort", RunState.CRASHED),
-        ("vanish", RunState.CRASHED),
+        ("silent_exit", RunState.CRASHED),
     ],
 )
 def test_every_ending_gets_its_own_state(run_fake: Run, qtbot: QtBot, mode: str, state: RunState) -> None:

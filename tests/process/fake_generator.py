@@ -1,7 +1,7 @@
-"""A model that writes on command, without one: `fake_writer.py generate CHECKPOINT …`.
+"""A fake of `generate --control stdin`, without a model: `fake_generator.py generate CHECKPOINT …`.
 
-Its words tell the seed and the step; a checkpoint of a run whose name begins with `chat` answers. A prompt that says
-“refuse” is refused; after one that says “deaf” it hears nothing while it writes. No torch, no Qt.
+Its text contains the seed and the step. A checkpoint of a run whose name begins with `chat` is a chat model. A prompt
+with “refuse” is refused; one with “deaf” ignores commands while it generates. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.process.fake_trainer import listen, say, take_command
+from tests.process.fake_trainer import emit, listen, next_command
 from trainer_core import protocol
 
 
@@ -20,31 +20,31 @@ def main() -> int:
     folder = Path(sys.argv[sys.argv.index("generate") + 1])
     step, chat = int(folder.name.removeprefix("step-")), folder.parent.parent.name.startswith("chat")
     listen()
-    say(
+    emit(
         protocol.ModelLoaded(
             checkpoint=str(folder), step=step, chat=chat, parameters=1, device="CPU (1 thread)", max_seq_len=64
         )
     )
-    while (command := take_command(0.02)) is not None and not isinstance(command, protocol.Stop):
+    while (command := next_command(0.02)) is not None and not isinstance(command, protocol.Stop):
         if isinstance(command, protocol.Generate):
-            write(command, step)
+            generate(command, step)
     return 0
 
 
-def write(command: protocol.Generate, step: int) -> None:
+def generate(command: protocol.Generate, step: int) -> None:
     given = command.prompt or "".join(turn.content for turn in command.turns)
     if "refuse" in given:
-        say(protocol.Warn(code="data.chat_refused", params={"reason": "it has no messages"}))
+        emit(protocol.Warn(code="data.chat_refused", params={"reason": "it has no messages"}))
     wanted = 0 if "refuse" in given else command.max_tokens
     tokens, reason = 0, "failed" if "refuse" in given else "length"
     while tokens < wanted:
-        if "deaf" not in given and isinstance(take_command(), protocol.Interrupt):
+        if "deaf" not in given and isinstance(next_command(), protocol.Interrupt):
             reason = "interrupted"
             break
         tokens += 1
-        say(protocol.GeneratedPiece(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
+        emit(protocol.GeneratedPiece(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
         time.sleep(0.002)
-    say(
+    emit(
         protocol.GenerationDone(
             id=command.id,
             tokens=tokens,
