@@ -283,9 +283,9 @@ def _verify(reference: str, output: str) -> int:
         folders = checkpoint_dir.list_checkpoints(run.checkpoints)
     for folder in folders:
         problems = checkpoint_dir.verify_files(folder)
-        whole = not any(problems.values())
-        damaged = damaged or not whole
-        document = {"checkpoint": folder.name, "path": str(folder), "whole": whole, "files": problems}
+        intact = not any(problems.values())
+        damaged = damaged or not intact
+        document = {"checkpoint": folder.name, "path": str(folder), "intact": intact, "files": problems}
         as_text = runs.format_verification(folder.name, problems, terminal_language())
         click.echo(json.dumps(document) if output == "json" else as_text)
     return ExitCode.FAILED if damaged else ExitCode.FINISHED

@@ -15,7 +15,7 @@ from trainer_core.protocol import PhaseName
 Unit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"]
 
 
-class StopRequested(Exception):  # noqa: N818 - not an error: somebody asked
+class StopRequested(Exception):  # noqa: N818 - a request, not an error
     """Raised by `Reporter.poll` where work may end without leaving anything incomplete."""
 
     def __init__(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:

@@ -108,10 +108,10 @@ class StreamSink:
         """Write everything to an unbuffered stream that may accept less at a time (nothing, if it is non-blocking)."""
         rest = memoryview(content)
         while rest:
-            taken = self._stream.write(rest)
-            if not taken:
+            written = self._stream.write(rest)
+            if not written:
                 time.sleep(_WRITE_RETRY_S)
-            rest = rest[taken or 0 :]
+            rest = rest[written or 0 :]
 
     def _next_batch(self) -> list[protocol.AnyEvent]:
         """All pending events, once there are any; empty when closed and drained."""

@@ -53,7 +53,7 @@ def _format_failure(summary: RunSummary, language: Language) -> str:
 def format_verification(name: str, problems: Mapping[str, str | None], language: Language) -> str:
     """Return a line with the result for a checkpoint, and a line for each damaged file."""
     found = [f"  {translate_reason(problem, language)}" for problem in problems.values() if problem]
-    result = get("console.checkpoint_damaged" if found else "console.checkpoint_whole", language, name=name)
+    result = get("console.checkpoint_damaged" if found else "console.checkpoint_intact", language, name=name)
     return "\n".join([result, *found])
 
 

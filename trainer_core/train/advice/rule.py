@@ -131,15 +131,15 @@ class RunHistory:
 
     def split_batch(self, max_size: int) -> dict[str, Any]:
         """Settings for the same effective batch in micro-batches of at most `max_size` sequences."""
-        whole = self.config.effective_batch
-        size = next(size for size in range(min(max_size, whole), 0, -1) if whole % size == 0)
-        return {"batch_size": size, "gradient_accumulation_steps": whole // size}
+        effective = self.config.effective_batch
+        size = next(size for size in range(min(max_size, effective), 0, -1) if effective % size == 0)
+        return {"batch_size": size, "gradient_accumulation_steps": effective // size}
 
 
 def _share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:
     """Share of a step's time without checkpoints, 0..1; None: no time was measured."""
-    whole = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
-    return min(1.0, max(0.0, getattr(time, part) / whole)) if whole > 0 else None
+    total = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
+    return min(1.0, max(0.0, getattr(time, part) / total)) if total > 0 else None
 
 
 def percent(share: float) -> int:
