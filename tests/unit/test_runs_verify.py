@@ -60,9 +60,9 @@ def test_json_output_lists_the_problem_of_each_file(run: Path) -> None:
     result = verify(run.name, "--output", "json")
     whole, damaged = map(json.loads, result.output.splitlines())
     assert result.exit_code == 1
-    assert (whole["checkpoint"], whole["whole"]) == ("step-00000005", True)
+    assert (whole["checkpoint"], whole["intact"]) == ("step-00000005", True)
     assert set(whole["files"].values()) == {None}
-    assert damaged["whole"] is False
+    assert damaged["intact"] is False
     assert damaged["files"]["state.json"] == "the content of “state.json” has changed"
     assert Path(damaged["path"]) == run / "checkpoints" / "step-00000006"
 
