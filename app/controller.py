@@ -15,9 +15,10 @@ from app.core import command_line
 from app.core.active_run import ActiveRun
 from app.core.command_line import Shell
 from app.core.history.run_list import RunHistory
+from app.core.idle_task import IdleTask
 from app.core.notifications import Notification
 from app.core.refresh_throttle import RefreshThrottle
-from app.core.run_loader import RunLister, RunRecord
+from app.core.run_loader import RunRecord
 from app.core.run_state import RunState
 from app.core.settings import SettingsStore
 from app.help.help_controller import HelpController
@@ -73,7 +74,7 @@ class Controller(QObject):
         self.form = SetupForm(self)
         self.active_run = ActiveRun(process, self)
         self._history = RunHistory(runs_root())
-        self._run_lister = RunLister(self._history, self)
+        self._list_task = IdleTask(self)  # reads the list of runs: a thousand take seconds the first time
         self.window = window = MainWindow(self.form, style.resolve_theme(self._settings.theme))
         self._banner_controller = BannerController(window.banners, self.active_run)
         show_error = self._banner_controller.show_error
@@ -151,8 +152,8 @@ class Controller(QObject):
         for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
             shown.connect(welcome.hide)
         self._run_viewer.changed.connect(self.render)
-        self._run_lister.listed.connect(self.playground_controller.on_runs_listed)
-        self._run_lister.listed.connect(self._interrupted_run_controller.offer_newest)
+        self._list_task.finished.connect(self.playground_controller.on_runs_listed)
+        self._list_task.finished.connect(self._interrupted_run_controller.offer_newest)
         self._interrupted_run_controller.resume_requested.connect(self.resume_run)
         queue.message_ready.connect(self.window.run_bar.show_queue_message)
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
@@ -198,7 +199,7 @@ class Controller(QObject):
         runs.folder_closing.connect(self._run_viewer.on_folder_closing)
         runs.run_moved.connect(self.queue_controller.on_run_moved)
         runs.run_moved.connect(self.playground_controller.on_run_moved)
-        self._run_lister.listed.connect(runs.on_runs_listed)
+        self._list_task.finished.connect(runs.on_runs_listed)
         self.queue_controller.compare_requested.connect(self._compare_on_plots)
         self.preview_job.connect_page(window.data)
         self.playground_controller.connect_page(window.playground)
@@ -280,8 +281,8 @@ class Controller(QObject):
     # --- earlier runs ------------------------------------------------------------------------------------
 
     def _refresh_runs(self) -> None:
-        if self._first_paint_done and not self.window.isHidden():
-            self._run_lister.start()
+        if self._first_paint_done and not self.window.isHidden() and not self._list_task.is_running:
+            self._list_task.start(self._history.iter_refresh())
 
     # --- rendering -----------------------------------------------------------------------------------------
 
@@ -378,7 +379,7 @@ class Controller(QObject):
         self._timer.stop()
         self._runs_timer.stop()
         self._run_viewer.close()
-        self._run_lister.stop()
+        self._list_task.stop()
         for controller in (self.queue_controller, self.preview_job, self.check_job, self.playground_controller):
             controller.shutdown()
         if self._first_paint_done:

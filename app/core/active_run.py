@@ -10,17 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from app.core import command_line
 from app.core.auto_restart import AutoRestart
 from app.core.run_loader import METRIC_EVENTS, RunRecord
-from app.core.run_state import (
-    PauseRequested,
-    ProcessExited,
-    ProcessStarted,
-    ResumeRequested,
-    RunInput,
-    RunState,
-    RunStateMachine,
-    StopRequested,
-    Tick,
-)
+from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunRequest, RunState, RunStateMachine
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
@@ -33,7 +23,7 @@ class ActiveRun(QObject):
     event_received = Signal(object)  # AnyEvent, after it was processed; see `handle_event`
     state_changed = Signal()
     elapsed_changed = Signal()  # only times changed
-    ended = Signal(object)  # Outcome
+    ended = Signal(object)  # ProcessOutcome
 
     def __init__(self, process: TrainerProcess | None, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -68,13 +58,13 @@ class ActiveRun(QObject):
 
     def pause(self) -> None:
         if self.machine.can_pause and self.process.pause():
-            self._update_state(PauseRequested())
+            self._update_state(RunRequest.PAUSE)
 
     def resume(self) -> None:
         """Resume after a pause, or the ended run from its newest checkpoint."""
         if self.machine.state is RunState.PAUSED:
             if self.process.resume():
-                self._update_state(ResumeRequested())
+                self._update_state(RunRequest.RESUME)
         elif self.machine.can_resume_from_disk:
             self.auto_restart.reset()
             self._resume_current()
@@ -84,7 +74,7 @@ class ActiveRun(QObject):
         if self.machine.can_stop:
             self.stop_requested = True
             self.process.stop()
-            self._update_state(StopRequested())
+            self._update_state(RunRequest.STOP)
 
     def cancel_restart(self) -> None:
         self.auto_restart.cancel()
@@ -105,7 +95,7 @@ class ActiveRun(QObject):
 
     def tick(self) -> None:
         """Check deadlines, the event file and pending restarts. Call it several times per second."""
-        self._update_state(Tick())
+        self._update_state(RunRequest.TICK)
         self._restart_when_due()
 
     def _restart_when_due(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 _SLICE_S: Final = 0.008
-_YIELD_MS: Final = 1
+_YIELD_MS: Final = 1  # between two slices, for painting and input
 
 
 class IdleTask(QObject):
@@ -22,6 +22,10 @@ class IdleTask(QObject):
         self._steps: Iterator[object] | None = None
         self._timer = QTimer(self, interval=_YIELD_MS)
         self._timer.timeout.connect(self._run_slice)
+
+    @property
+    def is_running(self) -> bool:
+        return self._steps is not None
 
     def start(self, steps: Iterator[object]) -> None:
         self._steps = steps

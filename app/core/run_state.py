@@ -14,7 +14,7 @@ from typing import Final
 from app.core.training_time import TrainingTime
 from trainer_core import protocol
 from trainer_core.messages import ExitCode
-from trainer_core.protocol import AnyEvent, Param, PauseReason, PhaseName
+from trainer_core.protocol import AnyEvent, PauseReason, PhaseName
 
 
 class RunState(enum.Enum):
@@ -57,16 +57,10 @@ _STATE_BY_PHASE: Final[dict[PhaseName, RunState]] = {
     "paused": RunState.PAUSED,
     "stopping": RunState.STOPPING,
 }
-_STATE_BY_EXIT_CODE: Final[dict[int, RunState]] = {
-    ExitCode.FINISHED: RunState.FINISHED,
-    ExitCode.USAGE: RunState.FAILED,
-    ExitCode.STOPPED: RunState.STOPPED,
-    ExitCode.DATA: RunState.FAILED,
-    ExitCode.OUT_OF_MEMORY: RunState.FAILED,
-    ExitCode.DEVICE: RunState.FAILED,
-    ExitCode.DISK_FULL: RunState.FAILED,
-}
-"""Final state by exit code, without other information. Exit code 1 is any uncaught exception."""
+_FAILURE_EXIT_CODES: Final = frozenset(
+    {ExitCode.USAGE, ExitCode.DATA, ExitCode.OUT_OF_MEMORY, ExitCode.DEVICE, ExitCode.DISK_FULL}
+)
+"""Without exit code 1, which is that of any uncaught exception."""
 _SHUTDOWN_PHASES: Final = frozenset({"stopping", "saving", "done", "failed"})
 
 
@@ -87,55 +81,14 @@ class ProcessExited:
     crashed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StopRequested:
-    """Stop; a second request kills the process."""
+class RunRequest(enum.Enum):
+    STOP = "stop"  # a second request kills the process
+    PAUSE = "pause"
+    RESUME = "resume"  # after a pause; resuming from a checkpoint starts a new process instead
+    TICK = "tick"  # update times and check deadlines
 
 
-@dataclass(frozen=True, slots=True)
-class PauseRequested:
-    """Pause."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeRequested:
-    """Resume after a pause. Resuming from a checkpoint starts a new process instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Updates times and deadlines."""
-
-
-UserRequest = StopRequested | PauseRequested | ResumeRequested
-RunInput = AnyEvent | ProcessStarted | ProcessExited | UserRequest | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorInfo:
-    """Error that ended the run."""
-
-    code: str
-    params: dict[str, Param] = field(default_factory=dict)
-    detail: str = ""
-    exit_code: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseProgress:
-    """Progress of the current phase. `total` is None if unknown."""
-
-    phase: PhaseName
-    done: float
-    total: float | None
-    unit: str
-
-    @property
-    def fraction(self) -> float | None:
-        return min(1.0, max(0.0, self.done / self.total)) if self.total else None
-
-
-_IGNORED_EVENTS: Final = frozenset({protocol.Hardware, protocol.Performance})  # frequent, without effect on the state
+RunInput = AnyEvent | ProcessStarted | ProcessExited | RunRequest
 
 
 class RunStateMachine:
@@ -148,13 +101,13 @@ class RunStateMachine:
     def _reset(self) -> None:
         self.state = RunState.IDLE
         self.phase: PhaseName | None = None
-        self.phase_progress: PhaseProgress | None = None
+        self.phase_progress: protocol.Progress | None = None
         self.run_dir = ""
         self.step = 0
         self.total_steps = 0  # 0 while unknown
         self.epoch = 0.0
         self.elapsed_s = 0.0  # without pauses, over all processes of the run
-        self.last_error: ErrorInfo | None = None
+        self.last_error: protocol.Error | None = None
         self.done: protocol.Done | None = None
         self.exit_code: int | None = None
         self.has_checkpoint = False
@@ -166,7 +119,6 @@ class RunStateMachine:
         self._training_time = TrainingTime()
         self._previous_elapsed_s = 0.0  # part of elapsed_s: earlier processes
         self._now = 0.0
-        self._clock_set = False
         self._stop_requested_at: float | None = None
         self._deadline: float | None = None
         self._seen_stop_activity: set[str] = set()
@@ -183,15 +135,11 @@ class RunStateMachine:
     def feed(self, event: RunInput, now: float) -> bool:
         """Process an event at monotonic time `now`. Returns whether `state` changed."""
         before = self.state
-        if type(event) in _IGNORED_EVENTS:
-            return False
-        if isinstance(event, ProcessStarted):
+        if isinstance(event, ProcessStarted) and self.can_start:
             self._on_started(event, now)
-            return self.state is not before
-        self._advance_clock(now)
-        if self.state not in ACTIVE_STATES:
-            return False
-        self._dispatch(event)
+        elif self.is_active:
+            self._advance_clock(now)
+            self._dispatch(event)
         return self.state is not before
 
     def _dispatch(self, event: RunInput) -> None:
@@ -210,44 +158,40 @@ class RunStateMachine:
                 self.has_checkpoint = True
                 self._record_stop_activity(f"checkpoint {event.step}")
             case protocol.Error():
-                self.last_error = ErrorInfo(event.code, dict(event.params), event.detail, event.exit_code)
+                self.last_error = event
                 self._expect_exit()
             case protocol.Done():
                 self._on_done(event)
             case protocol.Ack():
                 self._on_ack(event)
-            case StopRequested():
+            case RunRequest.STOP:
                 self._on_stop_requested()
-            case PauseRequested():
+            case RunRequest.PAUSE:
                 self.pause_pending = self.pause_pending or self.can_pause
-            case ResumeRequested():
+            case RunRequest.RESUME:
                 self.resume_pending = self.resume_pending or self.state is RunState.PAUSED
                 self.pause_pending = False
             case ProcessExited():
                 self._on_exited(event)
-            case Tick():
-                self._check_deadline()
+            case RunRequest.TICK if self._deadline is not None and self._now >= self._deadline:
+                self._kill()
             case _:  # other events do not change the state
                 pass
 
     def _advance_clock(self, now: float) -> None:
-        """Update the times. Ignores a clock that goes backwards."""
-        passed = max(0.0, now - self._now) if self._clock_set else 0.0
-        self._now, self._clock_set = max(now, self._now), True
-        if self.state in ACTIVE_STATES and self.state not in (RunState.STARTING, RunState.PAUSED):
-            self.elapsed_s += passed
+        if self.state not in (RunState.STARTING, RunState.PAUSED):
+            self.elapsed_s += max(0.0, now - self._now)
+        self._now = max(now, self._now)
 
     # --- trainer events -----------------------------------------------------------------------------
 
     def _on_started(self, event: ProcessStarted, now: float) -> None:
-        if not self.can_start:
-            return
         self._reset()
         self.state = RunState.STARTING
         self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
         self._training_time = event.training_time
         self.elapsed_s = self._previous_elapsed_s = event.training_time.seconds
-        self._now, self._clock_set = now, True
+        self._now = now
 
     def _on_hello(self, event: protocol.Hello) -> None:
         self.run_dir = event.run_dir or self.run_dir
@@ -276,7 +220,7 @@ class RunStateMachine:
             self._transition(_STATE_BY_PHASE[event.phase])
 
     def _on_progress(self, event: protocol.Progress) -> None:
-        self.phase_progress = PhaseProgress(event.phase, event.done, event.total, event.unit)
+        self.phase_progress = event
         if event.phase == "training" and event.unit == "steps":
             self.step = max(self.step, int(event.done))
             self.total_steps = int(event.total) if event.total else self.total_steps
@@ -338,10 +282,6 @@ class RunStateMachine:
     def _expect_exit(self) -> None:
         self._deadline = self._now + EXIT_TIMEOUT_S
 
-    def _check_deadline(self) -> None:
-        if self._deadline is not None and self._now >= self._deadline:
-            self._kill()
-
     def _kill(self) -> None:
         self.state = RunState.KILLING
         self.killed = True
@@ -365,15 +305,16 @@ class RunStateMachine:
             return RunState.FAILED
         if self.killed:
             return RunState.STOPPED
-        if event.crashed or event.exit_code not in _STATE_BY_EXIT_CODE:
+        if event.crashed:
             return RunState.CRASHED
         # Exit code 3 is also that of abort() in the Windows C library.
-        if event.exit_code == ExitCode.STOPPED and self.last_error is None and self._stop_requested_at is None:
-            return RunState.CRASHED
+        stop_expected = self.last_error is not None or self._stop_requested_at is not None
+        if event.exit_code == ExitCode.STOPPED and stop_expected:
+            return RunState.STOPPED
         # Exit code 0 is also that of processes whose Windows job is closed, e.g. when the launcher of .venv is killed.
-        if event.exit_code == ExitCode.FINISHED and not 0 < self.total_steps <= self.step:
-            return RunState.CRASHED
-        return _STATE_BY_EXIT_CODE[event.exit_code]
+        if event.exit_code == ExitCode.FINISHED and 0 < self.total_steps <= self.step:
+            return RunState.FINISHED
+        return RunState.FAILED if event.exit_code in _FAILURE_EXIT_CODES else RunState.CRASHED
 
     # --- properties -----------------------------------------------------------------------------------
 
@@ -389,15 +330,16 @@ class RunStateMachine:
             return 1.0
         if self.total_steps and (self.step or self.phase in ("training", "done")):
             return min(1.0, self.step / self.total_steps)
-        return self.phase_progress.fraction if self.phase_progress else None
+        current = self.phase_progress
+        return min(1.0, max(0.0, current.done / current.total)) if current and current.total else None
 
     @property
     def eta_s(self) -> float | None:
         """Remaining seconds, counted down between two estimates; None if unknown."""
         if self._eta is None or self.state not in WORKING_STATES | {RunState.PAUSED}:
             return None
-        estimate, made_at = self._eta
-        return max(0.0, estimate - (self.elapsed_s - made_at))
+        estimate, elapsed_s = self._eta
+        return max(0.0, estimate - (self.elapsed_s - elapsed_s))
 
     @property
     def stop_deadline_s(self) -> float | None:
@@ -408,7 +350,7 @@ class RunStateMachine:
 
     @property
     def can_start(self) -> bool:
-        return self.state not in ACTIVE_STATES
+        return not self.is_active
 
     @property
     def can_pause(self) -> bool:
@@ -419,13 +361,13 @@ class RunStateMachine:
         """Whether Stop is possible, also to kill a trainer that is stopping (see `next_stop_kills`)."""
         if self.state is RunState.STOPPING:
             return self._stop_requested_at is None or self.next_stop_kills
-        return self.state in ACTIVE_STATES and self.state is not RunState.KILLING and not self._is_over
+        return self.is_active and self.state is not RunState.KILLING and not self._is_over
 
     @property
     def next_stop_kills(self) -> bool:
         """Whether Stop kills the process."""
-        asked = self._stop_requested_at
-        return self.state is RunState.STOPPING and asked is not None and self._now - asked >= DOUBLE_CLICK_S
+        requested = self._stop_requested_at
+        return self.state is RunState.STOPPING and requested is not None and self._now - requested >= DOUBLE_CLICK_S
 
     @property
     def can_resume(self) -> bool:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from PySide6.QtCore import QDateTime, QLocale
 
 from app.core.number_input import format_number
-from app.core.run_state import ErrorInfo, RunState
+from app.core.run_state import RunState
 from app.knob_texts import knob_label, knob_value_label
 from app.texts import current_language, tr
-from trainer_core import performance_texts
+from trainer_core import performance_texts, protocol
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Value, amounts, format_message, format_message_parts
 
@@ -33,7 +33,7 @@ def format_advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
     return replace_flags_with_labels(problem), replace_flags_with_labels(remedy)
 
 
-def format_failure(code: str, error: ErrorInfo | None) -> str:
+def format_failure(code: str, error: protocol.Error | None) -> str:
     """Return the problem of an error code, with the parameters of `error` if it has this code."""
     return format_advice(code, error.params if error and error.code == code else {})[0]
 

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from recording import LONGEST_GAP_S, Heartbeat, Recorded, Run
 
 from app.core.metrics.metric_store import MetricStore
-from app.core.run_state import ProcessExited, ProcessStarted, RunState, RunStateMachine, StopRequested, Tick
+from app.core.run_state import ProcessExited, ProcessStarted, RunRequest, RunState, RunStateMachine
 from app.services import trainer_process
 from app.services.trainer_process import LineSplitter, ProcessOutcome, TrainerProcess
 from trainer_core import protocol
@@ -234,10 +234,10 @@ def test_a_slow_stop_outlives_its_first_deadline_because_saving_gets_on(run_fake
     run = drive(machine, run_fake, "slow_stop")
     run.wait_for(protocol.Step)
     run.process.stop()
-    machine.feed(StopRequested(), time.monotonic())
+    machine.feed(RunRequest.STOP, time.monotonic())
     while machine.state in (RunState.STOPPING, RunState.KILLING):
         qtbot.wait(50)
-        machine.feed(Tick(), time.monotonic())
+        machine.feed(RunRequest.TICK, time.monotonic())
     assert (machine.state, machine.killed, machine.exit_code) == (RunState.STOPPED, False, 3)
     assert machine.can_resume_from_disk
 
@@ -247,9 +247,11 @@ def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
     run = drive(machine, run_fake, "ignored_stop")
     run.wait_for(protocol.Step)
     run.process.stop()
-    machine.feed(StopRequested(), time.monotonic())
+    machine.feed(RunRequest.STOP, time.monotonic())
     assert machine.stop_deadline_s == pytest.approx(0.5, abs=0.1)
-    qtbot.waitUntil(lambda: machine.feed(Tick(), time.monotonic()) or machine.state is RunState.KILLING, timeout=5_000)
+    qtbot.wait(500)
+    assert machine.feed(RunRequest.TICK, time.monotonic())
+    assert machine.state is RunState.KILLING
     run.process.kill()
     qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=5_000)
     assert machine.killed

@@ -6,7 +6,7 @@ import pytest
 
 from app.core import run_status
 from app.core.notifications import NOTIFIED_ADVICE, NOTIFIED_WARNINGS, NotificationFilter
-from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunStateMachine, StopRequested
+from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunRequest, RunStateMachine
 from trainer_core import protocol
 from trainer_core.messages import codes
 
@@ -99,7 +99,7 @@ def test_a_failure_is_told_with_its_cause_unless_the_run_goes_on_by_itself(exit_
 
 
 def test_what_a_person_stopped_is_not_told() -> None:
-    stopped = machine(hello(), StopRequested(), ProcessExited(3))
+    stopped = machine(hello(), RunRequest.STOP, ProcessExited(3))
     assert NotificationFilter().on_run_ended(stopped, will_restart=False) is None
 
 

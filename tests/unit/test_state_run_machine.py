@@ -8,15 +8,12 @@ import pytest
 
 from app.core.run_state import (
     ACTIVE_STATES,
-    PauseRequested,
     ProcessExited,
     ProcessStarted,
-    ResumeRequested,
     RunInput,
+    RunRequest,
     RunState,
     RunStateMachine,
-    StopRequested,
-    Tick,
 )
 from app.core.training_time import TrainingTime
 from trainer_core import protocol
@@ -96,20 +93,18 @@ def test_the_figures_of_the_run_bar_follow_the_events() -> None:
     machine.feed(phase("training"), 2.0)
     machine.feed(step(5, epoch=1.5), 3.0)
     machine.feed(protocol.Progress(phase="training", done=5, total=20, eta_s=30.0), 3.0)
-    machine.feed(Tick(), 13.0)
+    machine.feed(RunRequest.TICK, 13.0)
     assert (machine.step, machine.total_steps, machine.epoch, machine.progress) == (5, 20, 1.5, 0.25)
     assert (machine.elapsed_s, machine.eta_s) == (13.0, 20.0)
     machine.feed(protocol.Progress(phase="evaluating", done=1, total=2, unit="batches"), 13.0)
     assert machine.progress == 0.25  # the bar of the run does not jump back for an evaluation
-    assert machine.phase_progress is not None
-    assert machine.phase_progress.fraction == 0.5
 
 
 def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() -> None:
     machine = training()
     machine.feed(protocol.Progress(phase="training", done=1, total=20, eta_s=30.0), 10.0)
     machine.feed(phase("paused"), 10.0)
-    machine.feed(Tick(), 500.0)
+    machine.feed(RunRequest.TICK, 500.0)
     assert (machine.state, machine.elapsed_s, machine.eta_s) == (RunState.PAUSED, 10.0, 30.0)
 
 
@@ -124,23 +119,23 @@ def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_s
     machine.feed(ProcessExited(3), 120.0)
     assert machine.elapsed_s == 12.0
     machine.feed(ProcessStarted("runs/a", has_checkpoint=True, training_time=trained), 200.0)
-    machine.feed(Tick(), 208.0)
+    machine.feed(RunRequest.TICK, 208.0)
     assert machine.elapsed_s == 12.0
     going_on = hello()
     going_on.resumed_from_step = 5
     machine.feed(going_on, 209.0)
-    machine.feed(Tick(), 210.0)
+    machine.feed(RunRequest.TICK, 210.0)
     assert machine.elapsed_s == 13.0
 
 
 def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
     machine = training()
     assert machine.can_pause
-    machine.feed(PauseRequested(), 1.0)
+    machine.feed(RunRequest.PAUSE, 1.0)
     assert (machine.state, machine.pause_pending, machine.can_pause) == (RunState.TRAINING, True, False)
     machine.feed(phase("paused"), 2.0)
     assert (machine.state, machine.can_resume, machine.can_resume_from_disk) == (RunState.PAUSED, True, False)
-    machine.feed(ResumeRequested(), 3.0)
+    machine.feed(RunRequest.RESUME, 3.0)
     assert machine.resume_pending
     assert not machine.can_resume
     machine.feed(phase("training"), 4.0)
@@ -149,7 +144,7 @@ def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
 
 def test_a_refused_pause_can_be_asked_for_again() -> None:
     machine = training()
-    machine.feed(PauseRequested(), 1.0)
+    machine.feed(RunRequest.PAUSE, 1.0)
     machine.feed(protocol.Ack(command="pause", accepted=False), 1.0)
     assert machine.can_pause
 
@@ -157,12 +152,12 @@ def test_a_refused_pause_can_be_asked_for_again() -> None:
 def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() -> None:
     machine = training()
     assert machine.stop_deadline_s is None
-    machine.feed(StopRequested(), 10.0)
+    machine.feed(RunRequest.STOP, 10.0)
     assert machine.state is RunState.STOPPING
     for second in range(10, 70):
         machine.feed(step(second), float(second))  # it goes on training as if nothing had been said
         assert machine.stop_deadline_s == 70.0 - second
-    machine.feed(Tick(), 70.0)
+    machine.feed(RunRequest.TICK, 70.0)
     assert machine.state is RunState.KILLING
     machine.feed(ProcessExited(9, crashed=True), 70.5)
     assert (machine.state, machine.killed) == (RunState.STOPPED, True)
@@ -170,41 +165,41 @@ def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() 
 
 def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_does_not() -> None:
     machine = training()
-    machine.feed(StopRequested(), 0.0)
+    machine.feed(RunRequest.STOP, 0.0)
     for second in (50.0, 100.0, 150.0):
         machine.feed(protocol.Progress(phase="saving", done=second, total=1000, unit="bytes"), second)
         assert machine.stop_deadline_s == 60.0
     for second in range(151, 210):
         machine.feed(protocol.Progress(phase="saving", done=150.0, total=1000, unit="bytes"), float(second))
-    machine.feed(Tick(), 210.0)
+    machine.feed(RunRequest.TICK, 210.0)
     assert machine.state is RunState.KILLING
 
 
 def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
     machine = training()
-    machine.feed(StopRequested(), 0.0)
+    machine.feed(RunRequest.STOP, 0.0)
     for second in range(0, 1000, 5):
         for event in (protocol.Ack(command="stop"), phase("saving"), phase("stopping"), checkpoint(1)):
             machine.feed(event, float(second))
-        machine.feed(Tick(), float(second))
+        machine.feed(RunRequest.TICK, float(second))
     assert machine.state is RunState.KILLING
 
 
 def test_a_double_click_on_stop_does_not_kill_and_a_second_press_later_does() -> None:
     machine = training()
-    machine.feed(StopRequested(), 10.0)
-    machine.feed(StopRequested(), 10.2)
+    machine.feed(RunRequest.STOP, 10.0)
+    machine.feed(RunRequest.STOP, 10.2)
     assert (machine.state, machine.can_stop) == (RunState.STOPPING, False)
-    machine.feed(Tick(), 12.0)
+    machine.feed(RunRequest.TICK, 12.0)
     assert machine.next_stop_kills
     assert machine.can_stop
-    machine.feed(StopRequested(), 12.0)
+    machine.feed(RunRequest.STOP, 12.0)
     assert machine.state is RunState.KILLING
 
 
 def test_a_clean_stop_can_be_resumed_from_disk() -> None:
     machine = training()
-    machine.feed(StopRequested(), 1.0)
+    machine.feed(RunRequest.STOP, 1.0)
     for event in (
         protocol.Ack(command="stop"),
         phase("saving"),
@@ -229,7 +224,7 @@ def test_nothing_can_be_resumed_before_the_first_checkpoint() -> None:
 
 def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
     machine = training()
-    machine.feed(StopRequested(), 1.0)
+    machine.feed(RunRequest.STOP, 1.0)
     machine.feed(phase("training"), 1.1)
     machine.feed(phase("evaluating"), 1.2)
     assert machine.state is RunState.STOPPING
@@ -239,7 +234,7 @@ def test_a_stop_that_came_from_elsewhere_has_no_countdown_until_it_is_asked_for(
     machine = training()
     machine.feed(phase("stopping"), 1.0)
     assert (machine.state, machine.stop_deadline_s, machine.next_stop_kills) == (RunState.STOPPING, None, False)
-    machine.feed(StopRequested(), 2.0)
+    machine.feed(RunRequest.STOP, 2.0)
     assert (machine.state, machine.stop_deadline_s) == (RunState.STOPPING, 60.0)
 
 
@@ -247,7 +242,7 @@ def test_a_trainer_that_says_done_and_hangs_at_exit_is_killed_and_counts_as_fini
     machine = training()
     machine.feed(protocol.Done(reason="finished", steps=10, total_steps=10), 1.0)
     assert not machine.can_pause
-    machine.feed(Tick(), 100.0)
+    machine.feed(RunRequest.TICK, 100.0)
     assert machine.state is RunState.KILLING
     machine.feed(ProcessExited(9, crashed=True), 101.0)
     assert (machine.state, machine.killed) == (RunState.FINISHED, False)
@@ -288,7 +283,7 @@ def test_an_exit_without_a_word_is_judged_by_its_code(exit_code: int, crashed: b
 
 def test_an_exit_with_the_code_of_a_stop_is_one_when_it_was_asked_for() -> None:
     machine = training()
-    machine.feed(StopRequested(), 1.0)
+    machine.feed(RunRequest.STOP, 1.0)
     machine.feed(ProcessExited(3), 2.0)
     assert (machine.state, machine.killed) == (RunState.STOPPED, False)
 
@@ -311,13 +306,13 @@ def test_starting_again_forgets_the_run_before() -> None:
 
 def test_events_before_start_and_after_the_end_change_nothing() -> None:
     machine = RunStateMachine()
-    for event in (hello(), step(3), phase("training"), StopRequested(), ProcessExited(0), Tick()):
+    for event in (hello(), step(3), phase("training"), RunRequest.STOP, ProcessExited(0), RunRequest.TICK):
         assert not machine.feed(event, 1.0)
     assert machine.state is RunState.IDLE
     machine = training()
     machine.feed(stopped(), 1.0)
     machine.feed(ProcessExited(3), 1.0)
-    for event in (hello(), step(3), phase("training"), StopRequested(), ProcessExited(0), Tick()):
+    for event in (hello(), step(3), phase("training"), RunRequest.STOP, ProcessExited(0), RunRequest.TICK):
         assert not machine.feed(event, 2.0)
     assert machine.state is RunState.STOPPED
 
@@ -328,11 +323,11 @@ def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
         ProcessStarted(),
         hello(),
         step(1),
-        StopRequested(),
-        PauseRequested(),
-        ResumeRequested(),
+        RunRequest.STOP,
+        RunRequest.PAUSE,
+        RunRequest.RESUME,
         ProcessExited(1),
-        Tick(),
+        RunRequest.TICK,
     ]
     pool += [phase(name) for name in phases]
     pool += [checkpoint(1), stopped(), protocol.Error(code="internal"), protocol.Ack(command="stop")]
@@ -345,11 +340,11 @@ def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
             read = (machine.progress, machine.eta_s, machine.can_stop, machine.can_resume, machine.stop_deadline_s)
             assert len(read) == 5
             assert machine.can_start == (machine.state not in ACTIVE_STATES)
-        machine.feed(StopRequested(), now)
+        machine.feed(RunRequest.STOP, now)
         deadline = now + 1000.0
         while machine.state is RunState.STOPPING and now < deadline:
             now += 1.0
-            machine.feed(Tick(), now)
+            machine.feed(RunRequest.TICK, now)
         assert machine.state is not RunState.STOPPING
 
 

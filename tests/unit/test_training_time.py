@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.run_state import ProcessStarted, RunStateMachine, Tick
+from app.core.run_state import ProcessStarted, RunRequest, RunStateMachine
 from app.core.training_time import TrainingTime
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
@@ -62,7 +62,7 @@ def test_a_resumed_run_continues_at_the_time_of_its_checkpoint() -> None:
     assert machine.elapsed_s == 260.0  # until the trainer reports the resume step
     machine.feed(hello(5000, resumed=100), 4.0)
     assert machine.elapsed_s == 200.0
-    machine.feed(Tick(), 10.0)
+    machine.feed(RunRequest.TICK, 10.0)
     assert machine.elapsed_s == 206.0
 
 
@@ -73,7 +73,7 @@ def test_the_remaining_time_does_not_depend_on_earlier_processes() -> None:
         (4.0, hello(5000, resumed=100)),
         (5.0, phase(5001, "training")),
         (6.0, protocol.Progress(phase="training", done=101, total=200, eta_s=60.0)),
-        (16.0, Tick()),
+        (16.0, RunRequest.TICK),
     ):
         machine.feed(event, now)
     assert machine.eta_s == 50.0
