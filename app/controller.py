@@ -16,7 +16,6 @@ from app.core.active_run import ActiveRun
 from app.core.command_line import Shell
 from app.core.history.run_list import RunHistory
 from app.core.idle_task import IdleTask
-from app.core.notifications import Notification
 from app.core.refresh_throttle import RefreshThrottle
 from app.core.run_loader import RunRecord
 from app.core.run_state import RunState
@@ -34,17 +33,17 @@ from app.pages.welcome.welcome_controller import WelcomeController
 from app.services import desktop_shell
 from app.services.preview_job import DataPreviewJob
 from app.services.trainer_process import TrainerProcess, console_interpreter
-from app.texts import Translator
+from app.texts import Translator, tr
 from app.theme import style
+from app.widgets import formatting
 from app.window import window_state
 from app.window.appearance_controller import AppearanceController
 from app.window.banner_controller import BannerController
 from app.window.close_controller import CloseController
-from app.window.earlier_run_controller import RunViewer
-from app.window.info_bars import ViewedRun
 from app.window.interrupted_run_controller import InterruptedRunController
 from app.window.main_window import MainWindow
 from app.window.notification_controller import Notifier
+from app.window.run_viewer import RunViewer, ViewedRun
 from trainer_core import presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
@@ -159,14 +158,14 @@ class Controller(QObject):
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
         queue.open_requested.connect(self.open_run)
         queue.resume_requested.connect(self.resume_run)
-        queue.held_after_failure.connect(lambda: self.notifier.notify(Notification("queue_held")))
-        queue.emptied.connect(lambda: self.notifier.notify(Notification("queue_done")))
+        queue.held_after_failure.connect(lambda: self.notifier.notify(tr("window.queue_waits_run_has_failed")))
+        queue.emptied.connect(lambda: self.notifier.notify(tr("window.queue_done_nothing_waits_any"), warning=False))
 
     def _connect_window(self) -> None:
         window, run = self.window, self.active_run
         window.banners.resume_pressed.connect(run.resume)
-        window.restart_bar.restart_now_pressed.connect(run.restart_now)
-        window.restart_bar.cancel_pressed.connect(run.cancel_restart)
+        window.restart_bar.buttons["restartNow"].clicked.connect(run.restart_now)
+        window.restart_bar.buttons["cancelRestart"].clicked.connect(run.cancel_restart)
         window.menus.copy_command_requested.connect(self.copy_command)
         window.menus.connect_actions({
             "start": self.start_run,
@@ -308,7 +307,7 @@ class Controller(QObject):
 
     def render(self) -> None:
         """Display the current state everywhere."""
-        window, run, machine = self.window, self.active_run, self.active_run.machine
+        window, machine = self.window, self.active_run.machine
         self.render_run_bar()
         window.set_run_name(Path(machine.run_dir).name)
         window.setup.display(training=not machine.can_start)
@@ -318,14 +317,29 @@ class Controller(QObject):
         sampling = machine.state is RunState.TRAINING and self.viewed_run is None
         window.show_run(ShownRun(record, path.name if path else "", not machine.can_start, sampling))
         window.plots.advice.display(record.advice, self.form)
-        remaining_s = run.auto_restart.remaining_s(time.monotonic())
-        window.restart_bar.display(run.auto_restart.pending, remaining_s, machine.last_error)
+        window.restart_bar.set_message(self._format_restart())
+        self._interrupted_run_controller.refresh()
         self.runs_controller.set_plotted_run(path)
         self.preview_job.display(record.ready)
         self.check_job.refresh()
         self.queue_controller.refresh()
         self.welcome_controller.display(can_start=machine.can_start)
         self._run_viewer.refresh()
+
+    def _format_restart(self) -> str:
+        """Return the countdown to an automatic restart, or an empty string."""
+        restarts = self.active_run.auto_restart
+        pending = restarts.pending
+        if pending is None:
+            return ""
+        return tr(
+            "window.restarting_in_seconds_s_attempt",
+            seconds=round(restarts.remaining_s(time.monotonic())),
+            reason=formatting.format_failure(pending.reason, self.active_run.machine.last_error),
+            attempt=pending.attempt,
+            of=pending.limit,
+            step=formatting.format_count(pending.step),
+        )
 
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""

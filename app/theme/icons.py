@@ -1,4 +1,4 @@
-"""Icons from assets/icons, in the colours of the theme."""
+"""Icons from assets/icons, in the colors of the theme."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from PySide6.QtCore import QPointF, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 
-from app.core.run_status import RunIndicator
 from app.theme.palette import LIGHT
 
 IconName = Literal[
@@ -38,6 +37,7 @@ IconName = Literal[
     "back",
     "forward",
 ]
+RunIndicator = Literal["working", "paused", "bad", "done"]  # badges of the tray icon
 _FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "icons"
 _ICON_SIZE: Final = 16
 _BADGE_COLOURS: Final[dict[RunIndicator, str]] = {
@@ -46,16 +46,16 @@ _BADGE_COLOURS: Final[dict[RunIndicator, str]] = {
 
 
 def icon(name: IconName, colour: str, disabled: str) -> QIcon:
-    """An icon in `colour`, and in `disabled` for a disabled button."""
-    made = QIcon()
+    """Return an icon in `colour`, and in `disabled` for a disabled button."""
+    result = QIcon()
     for scale in (1, 2, 3):
-        made.addPixmap(_draw(name, colour, scale), QIcon.Mode.Normal)
-        made.addPixmap(_draw(name, disabled, scale), QIcon.Mode.Disabled)
-    return made
+        result.addPixmap(_draw(name, colour, scale), QIcon.Mode.Normal)
+        result.addPixmap(_draw(name, disabled, scale), QIcon.Mode.Disabled)
+    return result
 
 
 def pixmap(name: IconName, colour: str, ratio: float) -> QPixmap:
-    """An icon for a label on a screen with this device pixel ratio."""
+    """Return an icon for a label on a screen with the device pixel ratio `ratio`."""
     return icon(name, colour, colour).pixmap(QSize(_ICON_SIZE, _ICON_SIZE), ratio)
 
 
@@ -64,17 +64,17 @@ def paint_icon(painter: QPainter, name: IconName, corner: QPointF, colour: QColo
     _renderer(name, colour.name()).render(painter, QRectF(corner, QSizeF(_ICON_SIZE, _ICON_SIZE)))
 
 
-def add_status_badge(base: QIcon, mood: RunIndicator) -> QIcon:
-    """The program's icon with the state of the run in the lower right corner, for the tray."""
-    made = QIcon()
+def add_status_badge(base: QIcon, indicator: RunIndicator) -> QIcon:
+    """Return the program's icon with the state of the run in the lower right corner."""
+    result = QIcon()
     for size in (16, 20, 24, 32, 48, 64):
         pixmap = base.pixmap(QSize(size, size), 1.0)
         painter = QPainter(pixmap)
         area = QRectF(0.42 * size, 0.42 * size, 0.58 * size, 0.58 * size)
-        _renderer(f"badge_{mood}", _BADGE_COLOURS[mood]).render(painter, area)
+        _renderer(f"badge_{indicator}", _BADGE_COLOURS[indicator]).render(painter, area)
         painter.end()
-        made.addPixmap(pixmap)
-    return made
+        result.addPixmap(pixmap)
+    return result
 
 
 def _draw(name: IconName, colour: str, scale: int) -> QPixmap:

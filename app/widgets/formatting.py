@@ -11,7 +11,7 @@ from typing import Any, Final
 from PySide6.QtCore import QDateTime, QLocale
 
 from app.core.number_input import format_number
-from app.core.run_state import RunState
+from app.core.run_state import RunState, RunStateMachine
 from app.knob_texts import knob_label, knob_value_label
 from app.texts import current_language, tr
 from trainer_core import performance_texts, protocol
@@ -221,6 +221,14 @@ def format_run_state(state: RunState) -> str:
         RunState.CRASHED: tr("common.crashed"),
     }
     return table[state]
+
+
+def format_position(machine: RunStateMachine) -> str:
+    """Current step, and the number of steps if known; empty before the first step."""
+    step = format_count(machine.step)
+    if machine.total_steps:
+        return tr("window.step_step_of_total", step=step, total=format_count(machine.total_steps))
+    return tr("common.step_step", step=step) if machine.step else ""
 
 
 def format_stored_run_state(state: str) -> str:

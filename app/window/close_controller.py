@@ -9,6 +9,7 @@ from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
 from app.pages.queue.queue_controller import QueueController
+from app.texts import tr
 from app.window.desktop_controller import DesktopStatusController
 from app.window.main_window import MainWindow
 
@@ -65,7 +66,7 @@ class CloseController(QObject):
         self.desktop_status.refresh()
         self._window.hide()
         if self.desktop_status.tray is not None:
-            self.desktop_status.tray.show_background_message()
+            self.desktop_status.tray.showMessage("Traindeck", tr("window.training_goes_on_click_here"))
 
     def _show_window(self) -> None:
         QGuiApplication.setQuitOnLastWindowClosed(True)

@@ -193,6 +193,9 @@ class Menus(QObject):
                 action.setEnabled(not blocked)
             elif name in possible:
                 action.setEnabled(possible[name])
+        stop = self.actions["stop"]
+        self._text_keys[stop] = "window.end_now" if machine.next_stop_kills else "window.stop"
+        stop.setText(tr(self._text_keys[stop]))
 
     def update_checked(self, language: str, theme: str, *, notifications: bool) -> None:
         self.actions[f"language_{language}"].setChecked(True)

@@ -8,7 +8,9 @@ from PySide6.QtCore import QObject, Signal
 
 from app.core.history.run_list import RunHistory
 from app.core.settings import Settings
-from app.window.info_bars import InterruptedRunBar
+from app.texts import tr
+from app.widgets import formatting
+from app.widgets.info_bar import InfoBar
 from trainer_core.runs.run_dir import RunSummary
 
 
@@ -17,13 +19,13 @@ class InterruptedRunController(QObject):
 
     resume_requested = Signal(Path)
 
-    def __init__(self, bar: InterruptedRunBar, history: RunHistory, settings: Settings) -> None:
+    def __init__(self, bar: InfoBar, history: RunHistory, settings: Settings) -> None:
         super().__init__(bar)
         self._bar, self._history, self._settings = bar, history, settings
         self._offered: RunSummary | None = None
         self._offer_done = False
-        bar.resume_pressed.connect(self._resume)
-        bar.dismiss_pressed.connect(self.dismiss)
+        bar.buttons["resumeInterrupted"].clicked.connect(self._resume)
+        bar.buttons["dismissInterrupted"].clicked.connect(self._dismiss)
 
     def offer_newest(self) -> None:
         """Call this when the runs are listed; only the first call has an effect."""
@@ -31,20 +33,26 @@ class InterruptedRunController(QObject):
             return
         self._offer_done = True
         known = self._settings.dismissed
-        waiting = [run for run in self._history.runs if run.state == "interrupted" and run.resumable]
-        self._offered = next((run for run in waiting if str(run.path) not in known), None)
-        self._bar.display(self._offered)
+        interrupted = [run for run in self._history.runs if run.state == "interrupted" and run.resumable]
+        self._offered = next((run for run in interrupted if str(run.path) not in known), None)
+        self.refresh()
 
-    def dismiss(self) -> None:
-        """Offer none of the interrupted runs again. They stay on the runs page."""
-        broken = [str(run.path) for run in self._history.runs if run.state == "interrupted"]
-        if self._offered is not None:
-            self._settings.dismissed = broken
-        self.hide()
+    def refresh(self) -> None:
+        run = self._offered
+        if run is None:
+            self._bar.set_message("")
+            return
+        step, when = formatting.format_count(run.step), formatting.format_timestamp(run.started + run.seconds)
+        self._bar.set_message(tr("window.run_name_was_interrupted_at", name=run.name, step=step, when=when))
 
     def hide(self) -> None:
         self._offered, self._offer_done = None, True
-        self._bar.display(None)
+        self.refresh()
+
+    def _dismiss(self) -> None:
+        """Offer none of the interrupted runs again. They stay on the runs page."""
+        self._settings.dismissed = [str(run.path) for run in self._history.runs if run.state == "interrupted"]
+        self.hide()
 
     def _resume(self) -> None:
         run = self._offered

@@ -17,10 +17,10 @@ from app.pages.setup.panel import SetupPanel
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import move_focus, page_scroll_area, resize_within_screen, set_object_name
+from app.widgets.info_bar import InfoBar
 from app.widgets.splitter import KeyboardSplitter
 from app.window.banner import BannerArea
 from app.window.commands import Menus
-from app.window.info_bars import InterruptedRunBar, RestartBar, ViewedRunBar
 from app.window.run_bar import RunBar
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ class MainWindow(QMainWindow):
         self.run_bar = RunBar(palette, self.menus)
         self.check_card = CheckCard(palette)
         self.banners = BannerArea(palette)
-        self.viewed_run_bar, self.restart_bar = ViewedRunBar(), RestartBar()
-        self.interrupted_run_bar = InterruptedRunBar()
-        for info_bar in (self.restart_bar, self.interrupted_run_bar):
-            info_bar.retheme(palette)
+        self._build_info_bars()
         self.pages: dict[str, QWidget] = {page.id: QWidget() for page in PAGES}  # tabs, which contain the built pages
         self._built: list[Page] = []
         self.tabs = QTabWidget(documentMode=True)
@@ -92,6 +89,20 @@ class MainWindow(QMainWindow):
         self.plots.performance_requested.connect(lambda: self.show_page("performance"))
         self.setup.all_settings_requested.connect(lambda: self.show_page("settings"))
         self.retranslate()
+
+    def _build_info_bars(self) -> None:
+        middle = Qt.TextElideMode.ElideMiddle  # names of runs differ at their ends
+        self.viewed_run_bar = InfoBar(
+            {"resumeViewed": "window.resume_this_run", "backToCurrent": "common.close"}, elide_mode=middle
+        )
+        self.restart_bar = InfoBar({"restartNow": "window.now", "cancelRestart": "common.cancel"}, icon_name="again")
+        self.interrupted_run_bar = InfoBar(
+            {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_2"},
+            icon_name="again",
+            elide_mode=middle,
+        )
+        for info_bar in (self.restart_bar, self.interrupted_run_bar):
+            info_bar.retheme(self._palette)
 
     def _build_layout(self) -> None:
         for name, tab in self.pages.items():

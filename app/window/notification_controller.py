@@ -1,24 +1,31 @@
-"""Desktop notifications about a run: see `app.core.notifications`."""
+"""Desktop notifications: the end of a run, a run that waits, and a run whose results are lost."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
 from app.core.active_run import ActiveRun
-from app.core.notifications import Notification, NotificationFilter
+from app.core.run_state import RunState
 from app.core.settings import Settings
 from app.texts import tr
 from app.widgets import formatting
 from app.window.desktop_controller import DesktopStatusController
 from app.window.main_window import MainWindow
+from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+
+NOTIFIED_WARNINGS: Final = frozenset({"disk.waiting", "checkpoint.not_saved", "events.not_written", "pause.no_room"})
+"""Warnings that need attention soon: the run waits for disk space, or its results are not saved."""
+NOTIFIED_ADVICE: Final = frozenset({"advice.thermal", "advice.battery", "advice.disk_low", "advice.not_finite"})
+"""Urgent advice: hardware problems, or a model that no longer learns."""
 
 
 class Notifier(QObject):
-    """Notifies through the tray icon, if there is one, and the taskbar entry of the window."""
+    """Notifies through the tray icon, if there is one, and the taskbar entry; of each run event at most once."""
 
     def __init__(
         self, window: MainWindow, active_run: ActiveRun, desktop_status: DesktopStatusController, settings: Settings
@@ -26,45 +33,60 @@ class Notifier(QObject):
         super().__init__(window)
         self._window, self._active_run, self._settings = window, active_run, settings
         self._desktop_status = desktop_status
-        self._filter = NotificationFilter()
+        self._sent: set[str] = set()  # codes
         active_run.event_received.connect(self._on_event)
         active_run.ended.connect(self._on_run_ended)
 
     def toggle(self) -> None:
         self._settings.notifications = not self._settings.notifications
 
-    def _on_event(self, event: AnyEvent) -> None:
-        self.notify(self._filter.process(event))
-
-    def _on_run_ended(self) -> None:
-        restarts = self._active_run.auto_restart.pending is not None
-        self.notify(self._filter.on_run_ended(self._active_run.machine, will_restart=restarts))
-
-    def notify(self, notification: Notification | None) -> None:
+    def notify(self, text: str, *, warning: bool = True) -> None:
         """Show a notification, unless the window is active or notifications are disabled."""
-        if notification is None or not self._settings.notifications or QApplication.activeWindow() is not None:
+        if not self._settings.notifications or QApplication.activeWindow() is not None:
             return
         if self._desktop_status.tray is not None:
+            kinds = QSystemTrayIcon.MessageIcon
             name = Path(self._active_run.machine.run_dir).name or "Traindeck"
-            bad = notification.kind not in ("finished", "queue_done")
-            self._desktop_status.tray.show_message(name, _format_notification(notification), bad=bad)
+            self._desktop_status.tray.showMessage(name, text, kinds.Warning if warning else kinds.Information)
         QApplication.alert(self._window)
 
+    def _notify_once(self, code: str, text: str) -> None:
+        if code not in self._sent:
+            self._sent.add(code)
+            self.notify(text)
 
-def _format_notification(notification: Notification) -> str:
-    step = formatting.format_count(notification.step)
-    match notification.kind:
-        case "finished" if notification.loss is not None:
-            loss = formatting.format_loss(notification.loss)
-            return tr("window.run_has_finished_steps_steps", steps=step, loss=loss)
-        case "finished":
-            return tr("window.run_has_finished_steps_steps_2", steps=step)
-        case "failed" if not notification.code:
-            return tr("window.the_trainer_ended_unexpectedly")
-        case "not_a_number":
-            return tr("window.loss_not_number_any_more", step=step)
-        case "queue_held":
-            return tr("window.queue_waits_run_has_failed")
-        case "queue_done":
-            return tr("window.queue_done_nothing_waits_any")
-    return formatting.localized_message(notification.code, notification.params)
+    def _on_event(self, event: AnyEvent) -> None:
+        match event:
+            case protocol.Hello(resumed_from_step=None):
+                self._sent.clear()
+            case protocol.Advice(resolved=True, code=code):
+                self._sent.discard(code)
+            case protocol.Warn(code=code) | protocol.Advice(code=code) if code in NOTIFIED_WARNINGS | NOTIFIED_ADVICE:
+                self._notify_once(code, formatting.localized_message(code, event.params))
+            case protocol.Step(loss=None) | protocol.BadStep(kind="not_finite", action="rolled_back"):
+                text = tr("window.loss_not_number_any_more", step=formatting.format_count(event.step))
+                self._notify_once("not_a_number", text)
+            case protocol.Phase(phase="training"):
+                self._sent.discard("disk.waiting")  # space was available again; a later warning is a new one
+
+    def _on_run_ended(self) -> None:
+        if self._active_run.auto_restart.pending is not None:
+            return
+        self._sent.clear()
+        machine = self._active_run.machine
+        error, done = machine.last_error, machine.done
+        match machine.state:
+            case RunState.FINISHED:
+                self.notify(_format_finished(machine.step, done), warning=False)
+            case RunState.FAILED | RunState.CRASHED if error is not None:
+                self.notify(formatting.localized_message(error.code, error.params))
+            case RunState.FAILED | RunState.CRASHED:
+                self.notify(tr("window.the_trainer_ended_unexpectedly"))
+
+
+def _format_finished(step: int, done: protocol.Done | None) -> str:
+    steps = formatting.format_count(step)
+    loss = None if done is None else (done.final_loss if done.best_loss is None else done.best_loss)
+    if loss is None:
+        return tr("window.run_has_finished_steps_steps_2", steps=steps)
+    return tr("window.run_has_finished_steps_steps", steps=steps, loss=formatting.format_loss(loss))

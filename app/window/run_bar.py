@@ -153,12 +153,7 @@ class RunBar(TranslatableWidget):
 
     def _format_position(self) -> str:
         machine = self._machine
-        parts = []
-        if machine.total_steps:
-            total = formatting.format_count(machine.total_steps)
-            parts.append(tr("window.step_step_of_total", step=formatting.format_count(machine.step), total=total))
-        elif machine.step:
-            parts.append(tr("common.step_step", step=formatting.format_count(machine.step)))
+        parts = [formatting.format_position(machine)]
         if machine.pause_pending:
             parts.append(tr("window.pausing_after_this_step"))
         elif machine.state is RunState.PAUSED:

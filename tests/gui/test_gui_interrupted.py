@@ -34,7 +34,7 @@ def test_it_is_offered_and_resumed_from_its_last_checkpoint(
     path = broken(own_folders)
     controller = make_window("echo")
     assert shown(qtbot, controller).startswith("The run broken was interrupted at step 40, ")
-    qtbot.mouseClick(controller.window.interrupted_run_bar.resume, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(controller.window.interrupted_run_bar.buttons["resumeInterrupted"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     given = controller.active_run.process.arguments
     assert given[given.index("--resume") + 1] == str(path)
@@ -47,7 +47,7 @@ def test_dismissed_it_is_not_offered_again_but_a_newer_one_is(
     broken(own_folders)
     first = make_window("echo", "zh")
     assert shown(qtbot, first).startswith("运行 broken 在第 40 步中断")
-    qtbot.mouseClick(first.window.interrupted_run_bar.dismiss, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(first.window.interrupted_run_bar.buttons["dismissInterrupted"], Qt.MouseButton.LeftButton)
     assert not first.window.interrupted_run_bar.isVisible()
     first.window.close()
     second = make_window("echo")

@@ -12,7 +12,7 @@ from app.controller import Controller
 from app.core.history import run_list
 from app.core.run_loader import RunRecord
 from app.pages.plots.overlay_controller import OverlayController
-from app.window.info_bars import ViewedRun
+from app.window.run_viewer import ViewedRun
 from tests.gui import demo_run
 from tests.gui.conftest import MakeWindow
 from tests.process.recording import LONGEST_GAP_S, Heartbeat

@@ -63,7 +63,7 @@ def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: Qt
     strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
     assert re.match(r"Restarting in \d s \(1 of 2\) from step 4: It crashed", strip.text.text())
-    qtbot.mouseClick(strip.restart_now, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(strip.buttons["restartNow"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
     assert not strip.isVisible()
 
@@ -73,7 +73,7 @@ def test_cancel_on_the_strip_leaves_the_run_to_a_person(crashed: Controller, qtb
     qtbot.waitUntil(strip.isVisible)
     crashed.set_language("zh")
     assert "秒后自动重启（第 1 次，共 2 次），从第 4 步继续" in strip.text.text()
-    qtbot.mouseClick(strip.cancel, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(strip.buttons["cancelRestart"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not strip.isVisible())
     assert crashed.active_run.auto_restart.pending is None
 

@@ -119,7 +119,7 @@ def test_closing_an_earlier_run_shows_the_own_one_again(
     controller = make_window()
     controller.open_run(own_folders / "runs" / "done-run")
     qtbot.waitUntil(lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0)
-    assert not controller.window.viewed_run_bar.resume.isVisible()  # it is finished
+    assert not controller.window.viewed_run_bar.buttons["resumeViewed"].isVisible()  # it is finished
     press(qtbot, controller, "backToCurrent")
     assert controller.viewed_run is None
     assert controller.window.viewed_run_bar.isHidden()

@@ -29,7 +29,7 @@ from app.widgets.basic import (
     push_button,
     set_object_name,
 )
-from app.widgets.notice_strip import InfoBar
+from app.widgets.info_bar import InfoBar
 from app.widgets.splitter import KeyboardSplitter
 from app.widgets.table import bind_button
 from trainer_core.runs.run_dir import RunSummary
@@ -66,8 +66,8 @@ class RunsPage(Page):
         self.more = set_object_name(QToolButton(), "moreForRuns")
         self.refresh, self.toggle_details = push_button("refreshRuns"), push_button("runDetails", checkable=True)
         self.status = set_object_name(ElidedLabel(), "muted")
-        self.message_folder, self.message_close = push_button("openTold"), push_button("closeTold")
-        self.message_bar = InfoBar(self.message_folder, self.message_close)
+        self.message_bar = InfoBar({"openMessageFolder": "runs.open_folder", "closeMessage": "common.close"})
+        self.message_folder = self.message_bar.buttons["openMessageFolder"]
         self.empty = placeholder_label(self.table)
         self.splitter = KeyboardSplitter(Qt.Orientation.Vertical, SPACING)
         self._search_timer = QTimer(self, singleShot=True, interval=_SEARCH_DELAY_MS)
@@ -147,7 +147,7 @@ class RunsPage(Page):
         self._search_timer.timeout.connect(self._filter)
         self.archive_filter.addItems([""] * len(ARCHIVE_FILTERS))
         self.archive_filter.currentIndexChanged.connect(self._filter)
-        self.message_close.clicked.connect(lambda: self.show_message(None))
+        self.message_bar.buttons["closeMessage"].clicked.connect(lambda: self.show_message(None))
         self.message_folder.clicked.connect(self._open_message_folder)
         self.toggle_details.setChecked(True)
 
@@ -328,8 +328,6 @@ class RunsPage(Page):
         self.archive_filter.setAccessibleName(tr("runs.which_runs"))
         for place, text in enumerate((tr("runs.not_archived"), tr("runs.archived"), tr("runs.all"))):
             self.archive_filter.setItemText(place, text)
-        self.message_folder.setText(tr("runs.open_folder"))
-        self.message_close.setText(tr("common.close"))
         if self._message is not None:
             self.message_bar.set_message(self._message[0]())
         self.table.setAccessibleName(tr("runs.runs"))

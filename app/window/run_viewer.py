@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -11,9 +11,19 @@ from PySide6.QtCore import QObject, Signal
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
 from app.core.run_loader import RunLoader, RunRecord
-from app.window.info_bars import ViewedRun
+from app.texts import tr
+from app.widgets import formatting
 from app.window.main_window import MainWindow
 from trainer_core.messages import TraindeckError
+from trainer_core.runs.run_dir import RunSummary
+
+
+@dataclass(slots=True)
+class ViewedRun:
+    """An earlier run on display."""
+
+    summary: RunSummary
+    loaded_fraction: float = 0.0  # of its events
 
 
 class RunViewer(QObject):
@@ -37,8 +47,9 @@ class RunViewer(QObject):
         self._run_loader = RunLoader(self)
         self._run_loader.progressed.connect(self._on_progress)
         self._run_loader.loaded.connect(self._on_loaded)
-        window.viewed_run_bar.resume_pressed.connect(self._resume)
-        window.viewed_run_bar.back_pressed.connect(self.show_active_run)
+        self._resume_button = window.viewed_run_bar.buttons["resumeViewed"]
+        self._resume_button.clicked.connect(self._resume)
+        window.viewed_run_bar.buttons["backToCurrent"].clicked.connect(self.show_active_run)
 
     def resume(self, path: Path) -> None:
         """Display a run, and resume it as soon as it is loaded."""
@@ -56,7 +67,7 @@ class RunViewer(QObject):
             self.show_active_run()
         else:
             self._resume_when_opened = False
-            self.record, self.viewed_run = RunRecord(), ViewedRun(summary, 0.0)
+            self.record, self.viewed_run = RunRecord(), ViewedRun(summary)
             self._run_loader.load(summary.path)
         self._window.show_page("plots")
         self.changed.emit()
@@ -77,13 +88,24 @@ class RunViewer(QObject):
             self.show_active_run()
 
     def refresh(self) -> None:
-        if self.viewed_run is not None:
-            self.viewed_run = replace(self.viewed_run, can_resume=self._active_run.machine.can_start)
-        self._window.viewed_run_bar.display(self.viewed_run)
+        self._window.viewed_run_bar.set_message(self._format_message())
+        viewed = self.viewed_run
+        if viewed is not None:
+            self._resume_button.setVisible(viewed.summary.resumable)
+            self._resume_button.setEnabled(viewed.loaded_fraction == 1.0 and self._active_run.machine.can_start)
+
+    def _format_message(self) -> str:
+        if self.viewed_run is None:
+            return ""
+        run, fraction = self.viewed_run.summary, self.viewed_run.loaded_fraction
+        if fraction < 1.0:
+            return tr("window.opening_name_share", name=run.name, share=f"{fraction:.0%}")
+        state, step = formatting.format_stored_run_state(run.state), formatting.format_count(run.step)
+        return tr("window.showing_run_name_state_at", name=run.name, state=state, step=step)
 
     def _on_progress(self, fraction: float) -> None:
         if self.viewed_run is not None:
-            self.viewed_run = ViewedRun(self.viewed_run.summary, min(fraction, 0.99))  # 1.0: displayed
+            self.viewed_run.loaded_fraction = min(fraction, 0.99)  # 1.0: displayed
 
     def _on_loaded(self, path: Path, record: RunRecord) -> None:
         summary = self._history.get(path)

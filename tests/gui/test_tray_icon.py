@@ -1,0 +1,115 @@
+"""Tray icon and desktop notifications of a run."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.core.run_state import RunState
+from app.window import tray_icon
+from app.window.tray_icon import TrayIcon
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+Messages = list[str]
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """A desktop with a tray; the texts of its notifications."""
+    shown: Messages = []
+    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
+    monkeypatch.setattr(TrayIcon, "showMessage", lambda self, title, text, kind=None: shown.append(text))
+    return shown
+
+
+def start_run(qtbot: QtBot, controller: Controller) -> TrayIcon:
+    controller.window.menus.actions["start"].trigger()
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    status = controller._close_controller.desktop_status
+    status.refresh()
+    assert status.tray is not None
+    return status.tray
+
+
+def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
+    make_window: MakeWindow, qtbot: QtBot, messages: Messages
+) -> None:
+    controller = make_window("echo")
+    status, machine = controller._close_controller.desktop_status, controller.active_run.machine
+    assert status.tray is None
+    tray = start_run(qtbot, controller)
+    assert tray.isVisible()
+    time_ms = protocol.StepTime(data=1.0, transfer=0.0, forward=2.0, backward=4.0, optimizer=1.0, other=0.1)
+    step = protocol.Step(
+        step=1007, epoch=0.1, tokens=64, samples=7, loss=2.625, learning_rate=3e-4, tokens_per_s=1.0, samples_per_s=1.0,
+        time_ms=time_ms,
+    )  # fmt: skip
+    controller.active_run.handle_event(step)
+    status.refresh()
+    assert tray.toolTip().endswith("\nTraining · step 1,007 · loss 2.6250")
+    actions = {action.text(): action for action in tray.menu.actions()}
+    actions["Pause"].trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.PAUSED)
+    qtbot.waitUntil(actions["Resume"].isEnabled)
+    assert "Paused" in tray.toolTip()
+    controller.set_language("zh")
+    status.refresh()
+    assert actions["Resume"].text() == "继续"
+    assert "已暂停" in tray.toolTip()
+    actions["Resume"].trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.TRAINING)
+    actions["Stop"].trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=20_000)
+    assert messages == []  # the window is active
+
+
+def test_the_tray_icon_is_hidden_when_the_window_is_active_after_the_end(
+    make_window: MakeWindow, qtbot: QtBot, messages: Messages
+) -> None:
+    controller = make_window("echo")
+    tray = start_run(qtbot, controller)
+    controller.window.activateWindow()
+    controller.active_run.stop()
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
+    qtbot.waitUntil(lambda: not tray.isVisible())
+
+
+def test_a_crash_in_the_background_is_notified(make_window: MakeWindow, qtbot: QtBot, messages: Messages) -> None:
+    controller = make_window("echo")
+    start_run(qtbot, controller)
+    controller.window.close()
+    [box] = [box for box in controller.window.findChildren(QMessageBox) if box.isVisible()]
+    next(button for button in box.findChildren(QPushButton) if "tray" in button.text()).click()
+    assert "Training goes on" in messages.pop()
+    controller.active_run.process.kill()
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.CRASHED, timeout=20_000)
+    assert controller.active_run.auto_restart.pending is None
+    assert messages == ["The trainer ended unexpectedly."]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_end_is_notified_once_if_notifications_are_enabled(
+    make_window: MakeWindow, qtbot: QtBot, messages: Messages, enabled: bool
+) -> None:
+    controller = make_window("ok", language="zh")
+    notifications = controller.window.menus.actions["notifications"]
+    assert notifications.isChecked()
+    if not enabled:
+        notifications.trigger()
+    controller.window.menus.actions["start"].trigger()
+    controller.window.hide()
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
+    qtbot.waitUntil(lambda: bool(messages) or not enabled, timeout=20_000)
+    qtbot.wait(50)  # a second one would appear now
+    assert [text.partition("：")[0] for text in messages] == (["训练已完成"] if enabled else [])
+
+
+def test_a_run_works_without_a_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: False)
+    controller = make_window("ok")
+    controller.window.menus.actions["start"].trigger()
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
+    assert controller._close_controller.desktop_status.tray is None
