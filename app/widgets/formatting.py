@@ -142,14 +142,6 @@ def format_large_number(value: float) -> str:
     return f"{value / 1e9:,.4g}B" if value >= 1e9 else f"{value / 1e6:,.4g}M"
 
 
-def format_percentage(part: float, whole: float) -> str:
-    """Percentage; 0 only for zero."""
-    if not whole or not part:
-        return "0 %"
-    percent = 100 * part / whole
-    return "< 0.01 %" if percent < 0.01 else f"{percent:.2g} %" if percent < 1 else f"{percent:.1f} %"
-
-
 def format_loss(value: float | None) -> str:
     """Loss with four decimals."""
     if value is None or value != value:

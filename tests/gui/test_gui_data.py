@@ -14,13 +14,13 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.preview_cache import PreviewResult
-from app.pages.data import figures
 from app.pages.data.histogram import Histogram, format_short, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
 from app.widgets.basic import ElidedLabel
 from tests.gui.conftest import MakeWindow, has_own_font
 from trainer_core import protocol
+from trainer_core.data_report_texts import key_figures, table_rows
 from trainer_core.docgen.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
@@ -243,13 +243,13 @@ def test_a_complete_report_counts_full_and_short_steps() -> None:
     exact = protocol.decode_event(protocol.encode(REPORT))
     assert isinstance(exact, protocol.DataReport)
     exact.complete = True
-    assert figures.tiles(exact)["epoch"][1:3] == ("98,951", "98,950 full, one short")
+    assert key_figures(exact, "en")["epoch"][1:3] == (98_951, "98,950 full, one short")
 
 
 def test_skipped_tool_messages_are_counted() -> None:
     report = msgspec.structs.replace(REPORT, skipped_turns=2400)
-    assert ("Tool messages left out", "2,400") in figures.rows(report)
-    assert "Tool messages left out" not in dict(figures.rows(REPORT))
+    assert ("Tool messages left out", "2,400") in table_rows(report, "en")
+    assert "Tool messages left out" not in dict(table_rows(REPORT, "en"))
 
 
 def test_a_failed_preview_hides_the_previous_report(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

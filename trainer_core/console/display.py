@@ -112,9 +112,8 @@ class ConsoleSink:
         console.print(Text(line, style=style))
 
     def _show_report(self, report: protocol.DataReport) -> None:
-        encoding = (getattr(self._console.file, "encoding", "") or "utf-8").lower()
         colour = self._console.color_system is not None and not self._console.no_color
-        style = data_report.TerminalStyle(self._language, colour, unicode_blocks=encoding.startswith("utf"))
+        style = data_report.TerminalStyle(self._language, colour)
         for line in data_report.format_data_report(report, style):
             self._console.print(line)
 

@@ -1,4 +1,4 @@
-"""Formatting of byte counts, the same in all languages. No torch, no Qt."""
+"""Formatting of byte counts and percentages, the same in all languages. No torch, no Qt."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ def format_bytes(amount: float) -> str:
 def format_mib(amount: int) -> str:
     """Return whole MiB with their unit, from 1 GiB with two digits: `512 MiB`, `12.70 GiB`."""
     return f"{amount / 1024:,.2f} GiB" if amount >= 1024 else f"{amount} MiB"
+
+
+def format_percentage(part: float, whole: float) -> str:
+    """Percentage; 0 only for zero."""
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    return "< 0.01 %" if percent < 0.01 else f"{percent:.2g} %" if percent < 1 else f"{percent:.1f} %"

@@ -10,14 +10,13 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.core.preview_cache import PreviewResult
-from app.pages.data import figures
 from app.pages.data.sample_view import SamplesCard
 from app.pages.data.sources_table import SourcesTable
 from app.pages.page import Page
 from app.pages.plots.chart import Chart
 from app.pages.plots.legend import LegendEntry
-from app.pages.plots.tiles import Tile
-from app.texts import tr
+from app.pages.plots.tiles import Tile, TileContent
+from app.texts import current_language, tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
@@ -32,11 +31,13 @@ from app.widgets.basic import (
     set_object_name,
     set_text_if_changed,
 )
+from trainer_core import data_report_texts
 from trainer_core.protocol import CodedEvent, DataReport, Ready
 
 if TYPE_CHECKING:
     from app.pages.data.histogram import Histogram
 
+_TILES = ("documents", "tokens", "samples", "epoch", "steps")
 _PROGRESS_STEPS = 1000
 _HISTOGRAM_HEIGHT = 230  # pixels
 _NARROW = 760  # pixels
@@ -74,7 +75,7 @@ class DataPage(Page):
         self.bar = QProgressBar(textVisible=False, maximum=_PROGRESS_STEPS)
         self._placeholder = label("muted", wrap=True, centred=True)
         self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
-        self.tiles = {name: Tile(name) for name in figures.TILES}
+        self.tiles = {name: Tile(name) for name in _TILES}
         self.warnings = label("warnText", wrap=True)
         self.warnings.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.sources = SourcesTable()
@@ -176,7 +177,7 @@ class DataPage(Page):
         self.bar.setValue(round((share or 0.0) * _PROGRESS_STEPS))
         if state.running is None:
             report = state.preview.report if state.preview and not state.failure else None
-            self.status.setText(figures.format_read_state(report) if report else "")
+            self.status.setText(data_report_texts.format_read_state(report, current_language()) if report else "")
         elif state.cancelling:
             self.status.setText(tr("data.ending"))
         elif progress is None:
@@ -193,12 +194,11 @@ class DataPage(Page):
         ):
             return
         self._report, self._displayed_warnings = report, list(preview.warnings)
-        contents = figures.tiles(report)
-        for name, tile in self.tiles.items():
-            tile.display(contents[name])
+        for name, figure in data_report_texts.key_figures(report, current_language()).items():
+            self.tiles[name].display(_tile_content(figure))
         self._show_warnings(preview.warnings)
         self.sources.display(report.sources, report.validation_sources)
-        fill_grid(self._rows, figures.rows(report))
+        fill_grid(self._rows, data_report_texts.table_rows(report, current_language()))
         self._show_lengths(report)
         self.samples.display(report.samples)
         if report is not self._scrolled_report:
@@ -248,6 +248,13 @@ class DataPage(Page):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self._set_width(event.size().width())
+
+
+def _tile_content(figure: data_report_texts.KeyFigure) -> TileContent:
+    """Return the content of a tile. The tooltip has the full number."""
+    value = formatting.format_large_number(figure.value)
+    tooltip = "\n".join(filter(None, (f"{figure.value:,}", figure.note)))
+    return TileContent(figure.title, f"≈ {value}" if figure.estimated else value, figure.caption, tooltip)
 
 
 def _format_run_data(ready: Ready | None) -> str:

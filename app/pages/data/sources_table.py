@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from app.texts import tr
+from app.texts import current_language, tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
+from trainer_core.data_report_texts import format_columns, format_file_kind, source_name
 from trainer_core.protocol import Source
 
 _FORMAT, _COLUMNS, _FILES, _SIZE = 1, 2, 3, 4
@@ -69,11 +69,11 @@ class SourcesTable(QTableView):
 
 def _build_row(source: Source, split: str) -> list[QStandardItem]:
     path = formatting.format_data_source(source.path)
-    name = path if source.path.startswith("builtin:") else Path(path).name or path
-    columns = _format_columns(source)
+    name = path if source.path.startswith("builtin:") else source_name(source)
+    columns = format_columns(source, current_language()) or "–"
     return [
         _build_item(formatting.format_split(name, split), path),
-        _build_item(" · ".join(filter(None, (source.format, source.compression, source.encoding)))),
+        _build_item(format_file_kind(source)),
         _build_item(columns, ", ".join(source.all_columns) or columns),
         _build_item(formatting.format_count(source.files), right=True),
         _build_item(formatting.format_file_size(source.bytes), right=True),
@@ -86,19 +86,3 @@ def _build_item(text: str, tooltip: str = "", *, right: bool = False) -> QStanda
     side = Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
     item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
     return item
-
-
-def _format_columns(source: Source) -> str:
-    """Return the columns by role: `prompt: question, response: answer`."""
-    names = {
-        "text": tr("data.text"),
-        "prompt": tr("data.prompt"),
-        "response": tr("data.response"),
-        "input": tr("data.input"),
-        "system": tr("data.system"),
-        "messages": tr("data.messages"),
-        "tools": tr("data.tools"),
-    }
-    roles = source.column_roles.items()
-    columns = [column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles]
-    return ", ".join(columns or source.columns) or "–"

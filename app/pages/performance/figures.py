@@ -10,6 +10,7 @@ from app.pages.plots.tiles import TileContent
 from app.texts import tr
 from app.widgets import formatting
 from trainer_core import performance_texts
+from trainer_core.messages import amounts
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
@@ -42,7 +43,7 @@ def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileConte
         return found
     found["computing"] = TileContent(
         tr("performance.computing"),
-        formatting.format_percentage(report.compute_ratio, 1.0),
+        amounts.format_percentage(report.compute_ratio, 1.0),
         tr("performance.of_a_steps_time"),
         tr("performance.forward_backward_optimizer_rest_data"),
     )
@@ -73,7 +74,7 @@ def _mfu_tile(report: Performance) -> TileContent:
     flops = performance_texts.format_flops(report.flops_per_token)
     peak = performance_texts.format_flops(report.peak_flops, "/s")
     tooltip = tr("performance.model_flops_utilisation_flops_token", flops=flops, name=report.peak_name, peak=peak)
-    mfu = formatting.format_percentage(report.mfu, 1.0)
+    mfu = amounts.format_percentage(report.mfu, 1.0)
     return TileContent(title, mfu, tr("performance.of_peak", peak=peak), tooltip)
 
 

@@ -12,6 +12,7 @@ from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import ElidedLabel, card_header, clear_layout, label
 from trainer_core import performance_texts
+from trainer_core.messages import amounts
 from trainer_core.protocol import FlopsProfile
 
 _BAR_STEPS: Final = 1000
@@ -48,7 +49,7 @@ class FlopsCard(QFrame):
             name, amount, share = label(), label("muted"), label()
             name.setText(part.module + (f"  ×{part.count}" if part.count > 1 else ""))
             amount.setText(performance_texts.format_flops(part.forward + part.backward))
-            share.setText(formatting.format_percentage(part.share, 1.0))
+            share.setText(amounts.format_percentage(part.share, 1.0))
             bar = QProgressBar(textVisible=False, maximum=_BAR_STEPS, value=round(_BAR_STEPS * part.share))
             bar.setAccessibleName(part.module)
             self._grid.addWidget(name, row, 0)

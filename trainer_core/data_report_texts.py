@@ -1,0 +1,117 @@
+"""Texts of a data report for the terminal and the window: key figures, table rows, sources. No torch, no Qt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trainer_core.messages.amounts import format_bytes, format_percentage
+from trainer_core.protocol import DataReport, Source
+from trainer_core.texts import Language, get
+
+_ROLES = ("text", "prompt", "response", "input", "system", "messages", "tools")
+
+
+class KeyFigure(NamedTuple):
+    title: str
+    value: int
+    caption: str
+    estimated: bool
+    note: str = ""
+
+
+def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
+    """Return the most important figures by name."""
+    read, estimated = report.read, not report.complete
+    epoch_caption = get("data.count_samples_each", language, count=f"{report.samples_per_step:,}")
+    if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
+        epoch_caption = get("data.count_full_one_short", language, count=f"{report.full_steps_per_epoch:,}")
+    epochs = report.total_steps / max(1, report.steps_per_epoch)
+    captions = {
+        "documents": get("data.count_read" if estimated else "data.all_read", language, count=f"{read.documents:,}"),
+        "tokens": get("data.count_characters_each", language, count=f"{read.characters / max(1, read.tokens):.2f}"),
+        "samples": get("data.count_tokens_at_most", language, count=f"{report.max_seq_len:,}"),
+        "steps": get("data.one_epoch" if epochs == 1 else "data.count_epochs", language, count=f"{epochs:.3g}"),
+    }
+    note = get("data.plain_text_what_held_back", language) if report.splits_documents else ""
+    return {
+        "documents": KeyFigure(
+            get("data.documents", language), report.total.documents, captions["documents"], estimated, note
+        ),
+        "tokens": KeyFigure(get("data.tokens", language), report.total.tokens, captions["tokens"], estimated),
+        "samples": KeyFigure(
+            get("data.samples_per_epoch", language), report.samples_per_epoch, captions["samples"], estimated
+        ),
+        "epoch": KeyFigure(get("data.steps_per_epoch", language), report.steps_per_epoch, epoch_caption, estimated),
+        "steps": KeyFigure(
+            get("data.steps_in_all", language), report.total_steps, captions["steps"], estimated and not report.limited
+        ),
+    }
+
+
+def table_rows(report: DataReport, language: Language) -> list[tuple[str, str]]:
+    """Return the other figures as (name, value), actionable ones first."""
+    read = report.read
+    rows = {"longer_than_a_sequence": _part(report.over_length, read.documents)}
+    if report.task == "sft":
+        rows["tokens_cut_away"] = _part(report.truncated_tokens, read.tokens)
+        rows["left_out_no_room_for"] = _part(report.dropped, read.documents)
+    else:
+        rows["tokens_left_over_at_end"] = f"{report.remainder_tokens:,}"
+    if report.skipped_turns:
+        rows["tool_messages_left_out"] = f"{report.skipped_turns:,}"
+    if report.packed_sequences is not None and report.fill is not None:
+        packed, alone = format_percentage(report.fill, 1), format_percentage(report.fill_unpacked or 0, 1)
+        rows["packed_into_sequences"] = f"{report.packed_sequences:,}"
+        rows["filled_with_tokens"] = get("data.packed_unpacked_alone", language, packed=packed, alone=alone)
+    rows["duplicates"] = _part(report.duplicates, read.rows)
+    if report.overlap:
+        rows["validation_rows_also_in_training"] = _part(report.overlap, report.validation_rows)
+    rows["rows_without_text"] = f"{report.empty:,}"
+    rows["rows_that_cannot_be_used"] = f"{report.bad:,}"
+    rows["undecodable_bytes"] = _part(report.undecodable, report.read_bytes)
+    sign = "" if report.complete else "≈ "
+    rows["characters"] = f"{sign}{report.total.characters:,}"
+    if not report.splits_documents:  # a split of plain text has no documents
+        rows["documents_to_train_on"] = f"{sign}{report.train_documents:,}"
+        rows["documents_held_back"] = f"{sign}{report.validation_documents:,}"
+    held_out = format_percentage(report.validation_tokens, report.total.tokens)
+    rows["tokens_to_train_on"] = f"{sign}{report.train_tokens:,}"
+    rows["tokens_held_back"] = f"{sign}{report.validation_tokens:,} ({held_out})"
+    rows["tokens_per_step"] = f"{report.tokens_per_step:,}"
+    rows["vocabulary"] = f"{report.vocab_size:,}"
+    return [(get(f"data.{key}", language), value) for key, value in rows.items()]
+
+
+def _part(part: int, whole: int) -> str:
+    """`414 (0.27 %)`, or `0`."""
+    return f"{part:,} ({format_percentage(part, whole)})" if part else "0"
+
+
+def format_read_state(report: DataReport, language: Language) -> str:
+    """Return how much of the data was read."""
+    size = format_bytes(report.bytes)
+    if not report.complete:
+        return get("data.read_size_were_read_figures", language, read=format_bytes(report.read_bytes), size=size)
+    if report.tokenizer or report.prepared:
+        return get("data.all_was_read_size_every", language, size=size)
+    return get("data.all_was_read_size_tokenizer", language, size=size)  # trained on a part of the text
+
+
+# --- sources -----------------------------------------------------------------------------------------
+
+
+def source_name(source: Source) -> str:
+    return source.path if source.path.startswith("builtin:") else Path(source.path).name or source.path
+
+
+def format_file_kind(source: Source) -> str:
+    return " · ".join(filter(None, (source.format, source.compression, source.encoding)))
+
+
+def format_columns(source: Source, language: Language) -> str:
+    """Return the columns by role: `prompt: question, response: answer`."""
+    names = {role: get(f"data.{role}", language) for role in _ROLES}
+    roles = source.column_roles.items()
+    columns = [column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles]
+    return ", ".join(columns or source.columns)
