@@ -256,7 +256,7 @@ class Controller(QObject):
 
     def _train_arguments(self, preset: Preset, run_dir: str) -> list[str]:
         form = self.form
-        return command_line.train_arguments(preset.name, form.changes(), form.data, run_dir, loaded_preset=preset)
+        return command_line.train_arguments(preset, form.changes(), form.data, run_dir)
 
     def _on_run_starting(self) -> None:
         self._run_viewer.close()

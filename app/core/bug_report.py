@@ -37,24 +37,25 @@ _MAX_FILE_BYTES: Final = 4 * 1024**2  # of config.yaml and settings.json
 def iter_parts(
     run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker
 ) -> Iterator[tuple[str, str]]:
-    """Yields (name, masked text) of each part that exists."""
+    """Yields (name, masked text) of each part."""
     yield "versions.txt", masker.mask(versions())
     yield "doctor.txt", masker.mask(doctor())
     if run is not None:
-        yield from _part_if_any("run/config.yaml", _masked_yaml(run / "config.yaml", masker))
-        yield from _part_if_any("run/events-tail.jsonl", masked_events(run / "events.jsonl", masker))
-        yield from _part_if_any("run/log-tail.txt", masker.mask(read_tail(run / "log.txt", LOG_TAIL_BYTES)))
+        yield "run/config.yaml", _masked_yaml(run / "config.yaml", masker)
+        yield "run/events-tail.jsonl", masked_events(run / "events.jsonl", masker)
+        yield "run/log-tail.txt", masker.mask(read_tail(run / "log.txt", LOG_TAIL_BYTES))
     if window_log is not None:
-        yield from _part_if_any("window.log", masker.mask(read_tail(window_log, LOG_TAIL_BYTES)))
+        yield "window.log", masker.mask(read_tail(window_log, LOG_TAIL_BYTES))
     if settings is not None:
-        yield from _part_if_any("settings.json", _masked_json(settings, masker))
+        yield "settings.json", _masked_json(settings, masker)
 
 
 def write_report(path: Path, run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker) -> None:
     """Write the zip. Raises OSError."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in iter_parts(run, window_log, settings, masker):
-            archive.writestr(name, text)
+            if text:
+                archive.writestr(name, text)
 
 
 def versions() -> str:
@@ -76,25 +77,25 @@ def doctor() -> str:
     hidden = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # on Windows, opens no console
     environment = child_process.environment(TRAINDECK_LANG="en")
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, timeout=_DOCTOR_TIMEOUT_S, env=environment, creationflags=hidden, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"doctor failed: {error}\n"
-    return (done.stdout + done.stderr).decode("utf-8", "replace")
+    return (result.stdout + result.stderr).decode("utf-8", "replace")
 
 
 def masked_events(path: Path, masker: Masker) -> str:
-    """The last events, one JSON object a line. Other lines are left out, because they cannot be masked."""
-    kept = []
+    """Return the last events, one JSON object per line. Omits other lines, because they cannot be masked."""
+    masked = []
     for line in read_tail(path, EVENTS_TAIL_BYTES).splitlines():
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
-            kept.append(json.dumps(masker.mask_value(_strip_data_rows(event)), ensure_ascii=False))
-    return "\n".join(kept) + "\n" if kept else ""
+            masked.append(json.dumps(masker.mask_value(_strip_data_rows(event)), ensure_ascii=False))
+    return "\n".join(masked) + "\n" if masked else ""
 
 
 def _strip_data_rows(event: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def _strip_data_rows(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_tail(path: Path, max_bytes: int) -> str:
-    """The last whole lines of a file, up to `max_bytes`; empty if it does not exist."""
+    """Return the last whole lines of a file, up to `max_bytes`; empty if it does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -118,11 +119,6 @@ def read_tail(path: Path, max_bytes: int) -> str:
     if size > max_bytes:
         content = content.partition(b"\n")[2]
     return content.decode("utf-8", "replace")
-
-
-def _part_if_any(name: str, text: str) -> Iterator[tuple[str, str]]:
-    if text:
-        yield name, text
 
 
 def _masked_yaml(path: Path, masker: Masker) -> str:
@@ -148,9 +144,9 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     for name in ("--run", "--window-log", "--settings"):
         parser.add_argument(name, type=Path)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     try:
-        write_report(chosen.out, chosen.run, chosen.window_log, chosen.settings, Masker.for_this_machine())
+        write_report(options.out, options.run, options.window_log, options.settings, Masker.for_this_machine())
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from trainer_core import config, presets
-from trainer_core.config import Config, ConfigLayer
+from trainer_core import config
 from trainer_core.presets import Preset
 
 Shell = Literal["powershell", "cmd", "bash"]
@@ -26,49 +25,18 @@ _UNQUOTED_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 _NON_FLAG_KEYS: Final = frozenset({"preset", "data"})  # have their own flags
 
 
-def resolve_config(preset: str, changes: Mapping[str, Any], data: Sequence[str] = ()) -> Config:
-    """The configuration of a run. Raises `TraindeckError` as the trainer would."""
-    layers = [presets.load(preset).layer()] if preset else []
-    chosen = {**changes, "data": list(data)} if data else dict(changes)
-    return config.resolve([*layers, ConfigLayer("form", chosen)])
-
-
 def train_arguments(
-    preset: str,
-    changes: Mapping[str, Any],
-    data: Sequence[str] = (),
-    run_dir: str = "",
-    *,
-    loaded_preset: Preset | None = None,
+    preset: Preset | None, changes: Mapping[str, Any], data: Sequence[str] = (), run_dir: str = ""
 ) -> list[str]:
-    """`train --preset NAME ...` for a new run. `changes`: knobs by name; those equal to the preset are omitted.
-
-    `loaded_preset` avoids reading the preset's file again. Raises `TraindeckError` for an invalid value.
-    """
-    arguments = ["train", *_config_arguments(preset, changes, data, loaded_preset)]
+    """`train --preset NAME ...` for a new run. Raises `TraindeckError` for an invalid value."""
+    arguments = ["train", *config_arguments(preset, changes, data)]
     return arguments + (_flag_arguments("--run-dir", run_dir) if run_dir else [])
 
 
-def preview_arguments(
-    preset: str, changes: Mapping[str, Any], data: Sequence[str] = (), *, loaded_preset: Preset | None = None
-) -> list[str]:
-    """`prepare --preview --preset NAME ...`: preview of the data that `train` would use."""
-    return ["prepare", "--preview", *_config_arguments(preset, changes, data, loaded_preset)]
-
-
-def check_arguments(
-    preset: str, changes: Mapping[str, Any], data: Sequence[str] = (), *, loaded_preset: Preset | None = None
-) -> list[str]:
-    """`check --preset NAME ...`: real steps of the configuration that `train` would use."""
-    return ["check", *_config_arguments(preset, changes, data, loaded_preset)]
-
-
-def _config_arguments(
-    preset: str, changes: Mapping[str, Any], data: Sequence[str], loaded_preset: Preset | None
-) -> list[str]:
-    found = loaded_preset or (presets.load(preset) if preset else None)
-    base: Mapping[str, Any] = found.knobs if found else {}
-    arguments = ["--preset", preset] if preset else []
+def config_arguments(preset: Preset | None, changes: Mapping[str, Any], data: Sequence[str]) -> list[str]:
+    """Arguments of a configuration. `changes`: knobs by name; those equal to the preset are omitted."""
+    base: Mapping[str, Any] = preset.knobs if preset else {}
+    arguments = ["--preset", preset.name] if preset else []
     if data and list(data) != base.get("data"):
         for path in data:
             arguments += _flag_arguments("--data", path)
@@ -84,16 +52,6 @@ def _config_arguments(
 def resume_arguments(run_dir: str) -> list[str]:
     """`train --resume RUN_DIR`: the run has its own configuration."""
     return ["train", "--resume", run_dir]
-
-
-def branch_arguments(checkpoint: str, run_dir: str) -> list[str]:
-    """`train --resume CHECKPOINT --run-dir NEW`: a new run from a checkpoint of another run."""
-    return ["train", "--resume", checkpoint, "--run-dir", run_dir]
-
-
-def generate_arguments(checkpoint: str, device: str) -> list[str]:
-    """`generate CHECKPOINT --device ...`: a generation server."""
-    return ["generate", checkpoint, "--device", device]
 
 
 def _option_arguments(spec: config.Knob, value: Any) -> list[str]:
@@ -126,7 +84,7 @@ def terminal_command(arguments: Sequence[str], shell: Shell, *, python: str, bas
     return join_for_shell(parts, shell, program=[python, "-X", "utf8", str(_TRAINER_PACKAGE)])
 
 
-def join_for_shell(arguments: Sequence[str], shell: Shell, *, program: Sequence[str] = ("traindeck",)) -> str:
+def join_for_shell(arguments: Sequence[str], shell: Shell, *, program: Sequence[str]) -> str:
     """Join a command into a line for a shell.
 
     Tested with bash and with cmd.exe of Wine and Windows' own Python; PowerShell by its documented rules only.

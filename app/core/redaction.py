@@ -25,8 +25,8 @@ _TEXT_FIELDS: Final = frozenset(
 """Fields with text of the user or of the data."""
 
 _SECRET_PATTERNS: Final = [
-    (re.compile(pattern), put)
-    for pattern, put in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}", SECRET_PLACEHOLDER),  # OpenAI, Anthropic, Stripe
         (
             r"\b(?:hf|ghp|gho|ghs|ghu|glpat|github_pat|xox[abprs]|wandb_v1|local)[-_][A-Za-z0-9_-]{16,}",
@@ -60,10 +60,10 @@ class Masker:
             self._add(secret, SECRET_PLACEHOLDER)
         for home in sorted(set(homes), key=len, reverse=True):
             self._add(home, "~", after=r"(?![\w-])")
-        for names, put in ((users, "<user>"), (hosts, "<computer>")):
+        for names, placeholder in ((users, "<user>"), (hosts, "<computer>")):
             for name in sorted(set(names), key=len, reverse=True):
                 if len(name) >= _MIN_NAME_LENGTH:
-                    self._add(name, put, before=r"(?<![^\W_])", after=r"(?![^\W_])")
+                    self._add(name, placeholder, before=r"(?<![^\W_])", after=r"(?![^\W_])")
 
     @classmethod
     def for_this_machine(cls, environment: Mapping[str, str] = os.environ) -> Masker:
@@ -88,8 +88,8 @@ class Masker:
 
     def mask(self, text: str) -> str:
         """Mask a text."""
-        for pattern, put in (*self._patterns, *_SECRET_PATTERNS):
-            text = pattern.sub(put, text)
+        for pattern, replacement in (*self._patterns, *_SECRET_PATTERNS):
+            text = pattern.sub(replacement, text)
         return text
 
     def mask_value(self, value: Any, name: str = "") -> Any:

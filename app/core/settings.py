@@ -78,37 +78,29 @@ class SettingsStore:
 
     path: Path = field(default_factory=lambda: config_folder() / "settings.json")
     settings: Settings = field(default_factory=Settings)
-    damaged_backup: Path | None = None  # copy of a damaged file
 
     def load(self) -> Settings:
         """Read the file; defaults if it is missing or damaged."""
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8-sig"))
+            content = msgspec.convert(json.loads(self.path.read_text(encoding="utf-8-sig")), dict[str, Any])
         except FileNotFoundError:
             content = {}
-        except (OSError, ValueError):
-            content = {}
-            self._move_damaged_aside()
-        if not isinstance(content, dict):
+        except (OSError, ValueError, msgspec.ValidationError):
             content = {}
             self._move_damaged_aside()
         self.settings = _settings_from_mapping(content)
         return self.settings
 
-    def save(self) -> bool:
-        """Write the file atomically. Returns whether it succeeded; a failure is not fatal."""
+    def save(self) -> None:
+        """Write the file atomically. A failure is not fatal."""
         text = json.dumps(msgspec.to_builtins(self.settings), ensure_ascii=False, indent=1)
-        try:
+        with contextlib.suppress(OSError):
             files.write_atomic(self.path, text.encode("utf-8"))
-        except OSError:
-            return False
-        return True
 
     def _move_damaged_aside(self) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         with contextlib.suppress(OSError):
             self.path.replace(aside)
-            self.damaged_backup = aside
 
 
 def _settings_from_mapping(content: dict[str, Any]) -> Settings:

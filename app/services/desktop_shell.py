@@ -1,17 +1,21 @@
-"""The desktop around the window: its file manager and its clipboard."""
+"""File manager, clipboard and folders of the desktop."""
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QStandardPaths, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 
-from app.core.folders import first_existing
+_TIMEOUT_S: Final = 0.1
 
 
 def open_folder(path: Path) -> bool:
-    """Show a folder in the file manager; for a file or a missing path, the nearest folder that exists."""
+    """Open a folder in the file manager; for a file or a missing path, the nearest existing folder."""
     folder = path
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
@@ -19,11 +23,26 @@ def open_folder(path: Path) -> bool:
 
 
 def copy_text(text: str) -> None:
-    """Put a text on the clipboard."""
+    """Copy a text to the clipboard."""
     QGuiApplication.clipboard().setText(text)
 
 
 def documents_folder() -> Path:
-    """Where the person keeps documents; the home folder where there is no such place."""
-    place = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
-    return first_existing([place]) or Path.home()
+    """Return the user's documents folder, or the home folder if there is none."""
+    folder = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
+    return first_existing([folder]) or Path.home()
+
+
+def first_existing(folders: Iterable[Path]) -> Path | None:
+    """Return the first existing folder, or None. Runs in a thread: a disconnected share blocks for half a minute."""
+    results: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+    candidates = list(folders)
+
+    def search() -> None:
+        results.put(next((folder for folder in candidates if folder.is_dir()), None))
+
+    threading.Thread(target=search, daemon=True).start()
+    try:
+        return results.get(timeout=_TIMEOUT_S)
+    except queue.Empty:
+        return None

@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core import command_line
 from app.core.conversation import CheckpointSelection, Conversation, GenerationStatus, SamplingOptions, Turn
 from app.services.preview_job import format_process_failure
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
@@ -119,7 +118,7 @@ class GenerationSession(QObject):
         self.key, self.state, self._outcome = key, "loading", None
         process.event_received.connect(lambda event: self._on_event(process, event))
         process.finished.connect(lambda outcome: self._on_finished(process, outcome))
-        process.start(command_line.generate_arguments(str(key[0]), key[1]))
+        process.start(["generate", str(key[0]), "--device", key[1]])
 
     def unload(self) -> None:
         """End the process and keep the text that it was generating."""

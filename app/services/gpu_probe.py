@@ -1,4 +1,4 @@
-"""What this machine has, asked without torch and off the window's thread."""
+"""Hardware of this machine, read without torch in a thread."""
 
 from __future__ import annotations
 
@@ -12,29 +12,20 @@ from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
-from trainer_core.system import hardware
-from trainer_core.system.hardware import GpuInfo, MachineInfo
-from trainer_core.system.nvml import NoGpuReason
-
-__all__ = ["GpuInfo", "GpuProbe", "MachineInfo", "NoGpuReason", "nvidia_card_present", "probe", "torch_version"]
-
-
-def probe() -> MachineInfo:
-    """Look now. Some 20 ms as a rule, seconds where a driver has to wake up: the window uses `GpuProbe`."""
-    return hardware.probe()
+from trainer_core.system.hardware import probe
 
 
 class GpuProbe(QObject):
-    """Looks on a thread of its own: `start`, then `found` with a `Machine` comes on the window's thread.
+    """Probes the hardware in a thread: 20 ms, or seconds if a driver has to wake up.
 
-    By then `card_seen` tells whether an NVIDIA card is there, whatever its driver says, and `torch` which build of it.
+    `completed` is emitted in the thread of this object; by then, the other attributes are set.
     """
 
-    completed = Signal(object)  # hardware.Machine
+    completed = Signal(object)  # MachineInfo
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.nvidia_card_found = False
+        self.nvidia_card_found = False  # with or without a driver
         self.torch_version = ""
 
     def start(self) -> None:
@@ -44,7 +35,7 @@ class GpuProbe(QObject):
         machine = probe()
         self.nvidia_card_found = nvidia_card_present()
         self.torch_version = torch_version()
-        with contextlib.suppress(RuntimeError):  # the window was closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the window was closed in the meantime
             self.completed.emit(machine)
 
 
@@ -54,7 +45,7 @@ _PRESENT_DEVICES_FILTER: Final = 0x100 | 0x200  # CM_GETIDLIST_FILTER_PRESENT | 
 
 
 def nvidia_card_present() -> bool:
-    """Whether an NVIDIA display adapter is on the bus, also one that no NVIDIA driver knows."""
+    """Return whether the PCI bus has an NVIDIA display adapter, with or without a driver."""
     with contextlib.suppress(OSError, AttributeError):
         if sys.platform == "win32":
             return any("VEN_10DE" in name for name in _windows_adapter_ids())
@@ -66,7 +57,7 @@ def nvidia_card_present() -> bool:
 if sys.platform == "win32":
 
     def _windows_adapter_ids() -> list[str]:
-        """The instance ids of the display adapters that are plugged in: PCI\\VEN_10DE&DEV_2504&…"""
+        """Return the instance ids of the present display adapters: PCI\\VEN_10DE&DEV_2504&…"""
         manager, length = ctypes.WinDLL("cfgmgr32"), ctypes.c_ulong()
         if manager.CM_Get_Device_ID_List_SizeW(ctypes.byref(length), _DISPLAY_CLASS, _PRESENT_DEVICES_FILTER) != 0:
             return []
@@ -77,16 +68,15 @@ if sys.platform == "win32":
 
 
 def _linux_adapter_present() -> bool:
-    devices = PCI_DEVICES
     return any(
         (device / "vendor").read_text(encoding="ascii").strip() == "0x10de"
         and (device / "class").read_text(encoding="ascii").startswith("0x03")
-        for device in (devices.iterdir() if devices.is_dir() else ())
+        for device in (PCI_DEVICES.iterdir() if PCI_DEVICES.is_dir() else ())
     )
 
 
 def torch_version() -> str:
-    """Of the torch that the trainer would use, by its metadata; empty where there is none."""
+    """Return the version of the installed torch from its metadata, or an empty string."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, ValueError):
         return importlib.metadata.version("torch")
     return ""

@@ -33,7 +33,7 @@ class PreviewJob(QObject, Generic[ReportT]):
     """
 
     report_type: type[ReportT]
-    build_arguments: ClassVar[Callable[..., list[str]]]  # of `command_line`
+    command: ClassVar[tuple[str, ...]]  # of the trainer
     build_key: ClassVar[Callable[..., PreviewKey]]  # of `preview_keys`
     unexpected_exit_key: ClassVar[str]  # text with `{code}` and `{words}`
 
@@ -72,7 +72,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         if preset is None or self.running is not None or self.blocked_reason:
             return
         try:
-            arguments = self.build_arguments(preset.name, form.changes(), form.data, loaded_preset=preset)
+            arguments = [*self.command, *command_line.config_arguments(preset, form.changes(), form.data)]
         except TraindeckError as error:
             self._show_error(error)
             return
@@ -154,7 +154,7 @@ class DataPreviewJob(PreviewJob[DataReport]):
     """Reads a sample of the selected data and displays statistics on the data page."""
 
     report_type = DataReport
-    build_arguments = staticmethod(command_line.preview_arguments)
+    command = ("prepare", "--preview")
     build_key = staticmethod(preview_key)
     unexpected_exit_key = "services.looking_at_data_ended_unexpectedly"
 

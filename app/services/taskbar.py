@@ -1,10 +1,8 @@
-"""The progress that a window shows on its button in the Windows taskbar, through ITaskbarList3.
+"""Progress on the Windows taskbar button of a window, through ITaskbarList3.
 
-ctypes calls the COM interface by the places of its methods in the vtable (shobjidl_core.h); nothing needs to be
-installed. Elsewhere nothing is shown: the Unity launcher's signal finds a program by its .desktop file, and
-Traindeck, started from a folder, has none.
+ctypes calls the methods of the COM interface by their index in the vtable (shobjidl_core.h).
 
-Tried on Wine 10 with Windows CPython 3.11: all calls return 0. How it looks was not seen, Wine has no taskbar.
+Tested on Wine 10 with Windows CPython 3.11: all calls return 0. Wine has no taskbar to display it.
 """
 
 from __future__ import annotations
@@ -38,19 +36,18 @@ _IID: Final = _guid(0xEA1AFB91, 0x9E28, 0x4B86, "90e99e9f8a5eefaf")  # ITaskbarL
 
 
 class TaskbarProgress:
-    """The button of one window. Whatever fails, fails in silence: progress is not worth an error."""
+    """Progress on the taskbar button of one window. Errors are ignored."""
 
     def __init__(self) -> None:
         self._taskbar_list: Any = None
         self._initialized = False
         self._last_progress: tuple[ProgressState, int] = ("none", 0)
-        self.results: list[int] = []  # HRESULTs of the last `display`; 0: worked
 
     def set_progress(self, window: int, state: ProgressState, permille: int = 0) -> None:
-        """Show `permille` (0..1000) of the work in the colour of `state`; `window` is its HWND."""
+        """Show `permille` (0..1000) in the color of `state`; `window` is its HWND."""
         if not _WINDOWS or (state, permille) == self._last_progress:
             return
-        self._last_progress, self.results = (state, permille), []
+        self._last_progress = (state, permille)
         if not self._initialized:
             self._initialized = True
             self._taskbar_list = self._create_taskbar_list()
@@ -59,24 +56,20 @@ class TaskbarProgress:
         if state not in ("none", "unknown"):
             total = c_ulonglong(1000)
             self._call(_SET_PROGRESS_VALUE, (c_void_p, c_ulonglong, c_ulonglong), window, c_ulonglong(permille), total)
-        self._call(_SET_PROGRESS_STATE, (c_void_p, c_int), window, _STATES[state])  # last: a value makes it normal
+        self._call(_SET_PROGRESS_STATE, (c_void_p, c_int), window, _STATES[state])  # last: a value resets it to normal
 
     def _create_taskbar_list(self) -> Any:
         """Qt's main thread is a COM apartment already."""
-        made = c_void_p()
+        instance = c_void_p()
         create = ctypes.windll.ole32.CoCreateInstance  # type: ignore[attr-defined,unused-ignore]  # on Windows
         create.argtypes = [c_void_p, c_void_p, c_ulong, c_void_p, c_void_p]
         create.restype = c_long
-        result = create(byref(_CLSID), None, _CLSCTX_INPROC_SERVER, byref(_IID), byref(made))
-        self.results.append(result)
-        if result != 0 or not made.value:
+        if create(byref(_CLSID), None, _CLSCTX_INPROC_SERVER, byref(_IID), byref(instance)) != 0 or not instance.value:
             return None
-        self._taskbar_list = made
-        return made if self._call(_HR_INIT, ()) == 0 else None
+        self._taskbar_list = instance
+        return instance if self._call(_HR_INIT, ()) == 0 else None
 
     def _call(self, method_index: int, types: tuple[Any, ...], *arguments: Any) -> int:
         methods = cast(cast(self._taskbar_list, POINTER(c_void_p))[0], POINTER(c_void_p))
         method = ctypes.WINFUNCTYPE(c_long, c_void_p, *types)(methods[method_index])  # type: ignore[attr-defined,unused-ignore]
-        result = int(method(self._taskbar_list, *arguments))
-        self.results.append(result)
-        return result
+        return int(method(self._taskbar_list, *arguments))

@@ -7,7 +7,6 @@ the event loop processes lines for at most 8 ms, so that a flood of events canno
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
@@ -98,7 +97,6 @@ class LineSplitter:
 class TrainerProcess(QObject):
     """Runs one trainer at a time. `command` (program and first arguments) replaces the trainer in tests."""
 
-    started = Signal()
     event_received = Signal(object)  # protocol.AnyEvent
     output_received = Signal(str)  # a line that is not an event
     protocol_incompatible = Signal(object)  # (major, minor) of a newer protocol
@@ -222,7 +220,6 @@ class TrainerProcess(QObject):
     def _on_started(self) -> None:
         with contextlib.suppress(psutil.Error):  # it may have exited
             self._psutil_process = psutil.Process(self.pid)
-        QTimer.singleShot(0, self, self.started.emit)  # on Windows this slot runs inside `start`
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error is QProcess.ProcessError.FailedToStart and self._process is not None:
@@ -281,20 +278,13 @@ class TrainerProcess(QObject):
         try:
             event = protocol.decode_event(line)
         except protocol.ProtocolError:
-            self._handle_undecodable(line)
+            self._handle_output(line, is_error=False)
             return
         if isinstance(event, protocol.Error):
             self._error_event = event
         if isinstance(event, protocol.Hello) and event.version[0] > protocol.VERSION[0]:
             self.protocol_incompatible.emit(event.version)
         self.event_received.emit(event)
-
-    def _handle_undecodable(self, line: bytes) -> None:
-        version = unsupported_version(line)
-        if version is not None:
-            self.protocol_incompatible.emit(version)
-        else:
-            self._handle_output(line, is_error=False)
 
     def _handle_output(self, line: bytes, *, is_error: bool) -> None:
         # A progress bar overwrites its line after each carriage return; keep the last state.
@@ -321,19 +311,6 @@ class TrainerProcess(QObject):
         if process is not None:
             process.deleteLater()
         self.finished.emit(outcome)
-
-
-def unsupported_version(line: bytes) -> tuple[int, int] | None:
-    """The protocol version of a `hello` event with a newer major version; else None."""
-    if b'"hello"' not in line:
-        return None
-    try:
-        content = json.loads(line)
-        major, minor = content["version"][:2] if content["type"] == "hello" else (0, 0)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    newer = isinstance(major, int) and isinstance(minor, int) and major > protocol.VERSION[0]
-    return (major, minor) if newer else None
 
 
 def kill_tree(process: psutil.Process) -> None:

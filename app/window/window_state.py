@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QByteArray, QRect, Qt
@@ -34,9 +32,7 @@ def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow
 def restore_geometry(geometry: str, window: QWidget) -> None:
     """Restore position and size, also maximized, but not full screen or minimized. Moves the window onto a screen where
     its own was removed or became smaller."""
-    with contextlib.suppress(ValueError):
-        if geometry:
-            window.restoreGeometry(QByteArray(base64.b64decode(geometry)))
+    window.restoreGeometry(_decode(geometry))
     window.setWindowState(window.windowState() & ~(Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMinimized))
     frame = window.geometry()
     title = QRect(frame.x(), frame.y() - _TITLE_BAR_HEIGHT, frame.width(), _TITLE_BAR_HEIGHT)
@@ -50,7 +46,7 @@ def restore_geometry(geometry: str, window: QWidget) -> None:
 
 
 def _is_draggable(seen: QRect) -> bool:
-    """Return whether the visible part of a title bar is large enough to move the window by it."""
+    """Return whether the visible part of a title bar is large enough to drag the window."""
     return seen.width() >= _MIN_DRAGGABLE_WIDTH and seen.height() > 0
 
 
@@ -59,20 +55,22 @@ def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -
     settings.preset = form.preset.name if form.preset else ""
     settings.data = form.data
     settings.values = {} if form.invalid_knobs() else form.changes()
-    settings.geometry = _encode_base64(window.saveGeometry())
+    settings.geometry = _encode(window.saveGeometry())
     window.save_state(settings)
     save_splitter(settings, "main", window.splitter)
 
 
 def restore_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
-    with contextlib.suppress(ValueError):
-        if name in settings.splitters:
-            splitter.restoreState(QByteArray(base64.b64decode(settings.splitters[name])))
+    splitter.restoreState(_decode(settings.splitters.get(name, "")))
 
 
 def save_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
-    settings.splitters[name] = _encode_base64(splitter.saveState())
+    settings.splitters[name] = _encode(splitter.saveState())
 
 
-def _encode_base64(content: QByteArray) -> str:
-    return base64.b64encode(content.data()).decode("ascii")
+def _encode(content: QByteArray) -> str:
+    return content.toBase64().toStdString()
+
+
+def _decode(text: str) -> QByteArray:
+    return QByteArray.fromBase64(text.encode("utf-8"))

@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> Path:
 def arguments(controller: Controller) -> list[str]:
     form = controller.form
     assert form.preset is not None
-    return command_line.train_arguments(form.preset.name, form.changes(), form.data)
+    return command_line.train_arguments(form.preset, form.changes(), form.data)
 
 
 def test_without_validation_data_the_held_out_fraction_is_shown(make_window: MakeWindow) -> None:

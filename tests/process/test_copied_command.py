@@ -15,6 +15,7 @@ import yaml
 
 from app.core import command_line
 from app.services.trainer_process import trainer_command
+from trainer_core import presets
 from trainer_core.system import child_process
 
 ODD: Final = """a b & c's $HOME "it" `x` 数据!"""
@@ -48,7 +49,7 @@ def test_the_copied_command_trains_the_same_run_in_bash(tmp_path: Path) -> None:
     data.write_text("Everything that is learned is learned step by step.\n" * 200, encoding="utf-8")
 
     def arguments(run: Path, source: str) -> list[str]:
-        return command_line.train_arguments("cpu", SMALL, [source], str(run))
+        return command_line.train_arguments(presets.load("cpu"), SMALL, [source], str(run))
 
     by_window, by_paste = home / "runs" / "by window", home / "runs" / f"by {ODD}"
     window = made(

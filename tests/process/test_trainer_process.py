@@ -1,4 +1,4 @@
-"""The child process, as the window runs it: every way that a trainer can behave."""
+"""The trainer as a child process, with the behaviors of `fake_trainer.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.services.trainer_process import LineSplitter, ProcessOutcome, TrainerPr
 from trainer_core import protocol
 
 
-def test_a_run_that_goes_well_tells_everything_in_order_and_then_finishes(run_fake: Run) -> None:
+def test_events_and_output_of_a_run_are_emitted_in_order(run_fake: Run) -> None:
     run = run_fake("ok", "train", "--preset", "quickstart")
     assert run.outcome() == ProcessOutcome(0, False, ["警告：一行输出"], run.outcome().duration_s)
     assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
@@ -31,7 +31,7 @@ def test_a_run_that_goes_well_tells_everything_in_order_and_then_finishes(run_fa
     assert not run.process.is_running
 
 
-def test_a_second_start_is_refused_while_a_run_is_on_and_taken_after_it(run_fake: Run) -> None:
+def test_only_one_process_runs_at_a_time(run_fake: Run) -> None:
     run = run_fake("echo")
     run.wait_for(protocol.Hello)
     assert not run.process.start(["train"])
@@ -41,14 +41,14 @@ def test_a_second_start_is_refused_while_a_run_is_on_and_taken_after_it(run_fake
     run.wait_for(protocol.Hello, count=2)
 
 
-def test_an_uncaught_exception_ends_in_its_traceback_as_last_words(run_fake: Run) -> None:
+def test_the_output_tail_ends_with_the_traceback_of_an_uncaught_exception(run_fake: Run) -> None:
     outcome = run_fake("traceback").outcome()
     assert (outcome.exit_code, outcome.crashed) == (1, False)
     assert outcome.output_tail[-1] == "RuntimeError: the roof fell in"
     assert outcome.error_event is None
 
 
-def test_an_aborted_process_is_told_as_a_crash_and_its_half_line_as_output(run_fake: Run) -> None:
+def test_an_aborted_process_counts_as_crashed_and_its_last_half_line_is_output(run_fake: Run) -> None:
     run = run_fake("abort")
     outcome = run.outcome()
     assert outcome.crashed or sys.platform == "win32"  # there, abort() is an exit code
@@ -57,11 +57,11 @@ def test_an_aborted_process_is_told_as_a_crash_and_its_half_line_as_output(run_f
     assert len(run.of(protocol.Step)) == 1
 
 
-def test_a_process_that_vanishes_ends_with_its_exit_code(run_fake: Run) -> None:
+def test_the_exit_code_of_a_silent_exit(run_fake: Run) -> None:
     assert run_fake("silent_exit").outcome().exit_code == 77
 
 
-def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: Run, heartbeat: Heartbeat) -> None:
+def test_a_flood_of_events_does_not_block_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
     store, steps = MetricStore(), array("q")
     run = run_fake("flood", keep=False)  # 200,000 events in a list would measure the garbage collector
     run.process.event_received.connect(store.add)
@@ -76,7 +76,7 @@ def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: 
     assert heartbeat.beats > 20
 
 
-def test_a_flood_of_output_leaves_the_window_alive_too(run_fake: Run, heartbeat: Heartbeat) -> None:
+def test_a_flood_of_output_does_not_block_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
     run = run_fake("flood_of_output")
     outcome, gap = run.outcome(), heartbeat.longest_gap_s
     assert run.output == [f"debug line {number}" for number in range(50_000)]
@@ -84,7 +84,7 @@ def test_a_flood_of_output_leaves_the_window_alive_too(run_fake: Run, heartbeat:
     assert gap < LONGEST_GAP_S
 
 
-def test_slow_readers_of_events_still_leave_turns_to_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
+def test_slow_slots_do_not_block_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
     run = run_fake("flood")
     run.process.event_received.connect(lambda event: time.sleep(0.001))
     run.wait_for(protocol.Step, count=500)
@@ -92,7 +92,7 @@ def test_slow_readers_of_events_still_leave_turns_to_the_window(run_fake: Run, h
     assert heartbeat.beats > 20
 
 
-def test_lines_that_are_no_events_become_output_and_cost_no_event(run_fake: Run) -> None:
+def test_lines_that_are_not_events_become_output(run_fake: Run) -> None:
     run = run_fake("garbage")
     run.outcome()
     assert len(run.of(protocol.Step)) == 6
@@ -102,21 +102,21 @@ def test_lines_that_are_no_events_become_output_and_cost_no_event(run_fake: Run)
     assert run.output[1:] == expected
 
 
-def test_a_line_without_end_is_cut_and_the_next_event_is_read(run_fake: Run) -> None:
+def test_an_endless_line_is_cut_and_the_next_event_is_decoded(run_fake: Run) -> None:
     run = run_fake("endless_line")
     run.outcome()
     assert len(run.of(protocol.Done)) == 1
     assert [(text[:3], text[-1], len(text) < 5000) for text in run.output] == [("xxx", "…", True)]
 
 
-def test_lines_that_arrive_in_pieces_are_put_together(run_fake: Run) -> None:
+def test_lines_that_arrive_in_pieces_are_joined(run_fake: Run) -> None:
     run = run_fake("split_lines")
     run.outcome()
     assert [type(event) for event in run.events] == [protocol.Hello, protocol.Step, protocol.Done]
     assert run.output == ["训练中"]
 
 
-def test_every_command_is_acknowledged_with_its_own_id(run_fake: Run) -> None:
+def test_each_command_is_acknowledged_with_its_id(run_fake: Run) -> None:
     run = run_fake("echo")
     run.wait_for(protocol.Hello)
     process = run.process
@@ -128,15 +128,15 @@ def test_every_command_is_acknowledged_with_its_own_id(run_fake: Run) -> None:
     assert not process.send(protocol.Stop())
 
 
-def test_a_command_given_before_the_trainer_speaks_is_not_lost(run_fake: Run, qtbot: QtBot) -> None:
+def test_a_command_sent_before_the_first_event_is_received(run_fake: Run, qtbot: QtBot) -> None:
     run = run_fake("echo")
-    with qtbot.waitSignal(run.process.started):
-        assert not run.events
+    qtbot.waitUntil(lambda: run.process.pid is not None)
+    assert not run.events
     assert run.process.stop()
     assert run.outcome().exit_code == 3
 
 
-def test_the_end_of_input_makes_the_trainer_save_and_exit(run_fake: Run) -> None:
+def test_the_trainer_saves_and_exits_when_its_input_is_closed(run_fake: Run) -> None:
     run = run_fake("echo")
     run.wait_for(protocol.Hello)
     run.process.close_input()
@@ -153,24 +153,23 @@ def test_an_error_event_is_part_of_the_outcome(run_fake: Run) -> None:
     assert outcome.error_event.params == {"path": "C:\\数据\\a.txt"}
 
 
-@pytest.mark.parametrize(("mode", "version"), [("newer_version", (3, 4)), ("unreadable_version", (4, 0))])
-def test_a_trainer_with_a_newer_protocol_is_told(run_fake: Run, mode: str, version: tuple[int, int]) -> None:
-    run = run_fake(mode)
+def test_a_newer_protocol_version_is_reported(run_fake: Run) -> None:
+    run = run_fake("newer_version")
     run.outcome()
-    assert run.incompatible == [version]
+    assert run.incompatible == [(protocol.VERSION[0] + 1, 4)]
 
 
-def test_killing_ends_the_descendants_too(run_fake: Run, qtbot: QtBot) -> None:
+def test_kill_ends_the_descendants(run_fake: Run, qtbot: QtBot) -> None:
     run = run_fake("child_process")
     qtbot.waitUntil(lambda: bool(run.output), timeout=20_000)
     child = psutil.Process(int(run.output[0].removeprefix("child ")))
-    for _ in range(3):  # as a window does at every tick of a run that is being killed
+    for _ in range(3):  # as the window does at every tick
         run.process.kill()
     assert run.outcome(5.0).exit_code != 0
     qtbot.waitUntil(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, timeout=5_000)
 
 
-def test_shutting_down_lets_a_good_trainer_save(run_fake: Run) -> None:
+def test_shutdown_lets_the_trainer_save(run_fake: Run) -> None:
     run = run_fake("echo")
     run.wait_for(protocol.Hello)
     began = time.monotonic()
@@ -179,7 +178,7 @@ def test_shutting_down_lets_a_good_trainer_save(run_fake: Run) -> None:
     assert run.outcome().exit_code == 3
 
 
-def test_shutting_down_never_takes_long_with_a_deaf_trainer(run_fake: Run) -> None:
+def test_shutdown_kills_a_trainer_that_does_not_respond(run_fake: Run) -> None:
     run = run_fake("ignored_stop")
     run.wait_for(protocol.Hello)
     began = time.monotonic()
@@ -188,7 +187,7 @@ def test_shutting_down_never_takes_long_with_a_deaf_trainer(run_fake: Run) -> No
     assert run.outcome().exit_code != 0
 
 
-def test_a_program_that_does_not_exist_is_an_outcome_and_not_an_exception(qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_missing_program_ends_in_an_outcome(qtbot: QtBot, tmp_path: Path) -> None:
     process = TrainerProcess(command=[str(tmp_path / "no such program")])
     with qtbot.waitSignal(process.finished) as finished:
         assert process.start([])
@@ -198,14 +197,16 @@ def test_a_program_that_does_not_exist_is_an_outcome_and_not_an_exception(qtbot:
     assert not process.is_running
 
 
-def test_the_real_command_is_unbuffered_utf8_and_never_pythonw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_trainer_command_is_unbuffered_utf8_and_not_pythonw(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "python.exe").touch()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "pythonw.exe"))
     expected = [str(tmp_path / "python.exe"), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
     assert trainer_process.trainer_command() == expected
 
 
-def test_lines_split_the_same_wherever_the_pieces_end() -> None:
+def test_line_splitting_does_not_depend_on_the_chunk_size() -> None:
     content = b"".join(b"line %d\n" % number for number in range(50)) + b"rest"
     for size in (1, 2, 7, 64, 1000):
         splitter = LineSplitter()
@@ -215,7 +216,7 @@ def test_lines_split_the_same_wherever_the_pieces_end() -> None:
         assert b"\n".join(splitter.lines) == content
 
 
-# --- with the run machine, as the controller puts them together --------------------------------------
+# --- with the run state machine ----------------------------- --------------------------------------
 
 
 def drive(run_machine: RunStateMachine, run_fake: Run, mode: str) -> Recorded:
@@ -229,7 +230,7 @@ def drive(run_machine: RunStateMachine, run_fake: Run, mode: str) -> Recorded:
     return run
 
 
-def test_a_slow_stop_outlives_its_first_deadline_because_saving_gets_on(run_fake: Run, qtbot: QtBot) -> None:
+def test_progress_of_a_save_extends_the_stop_deadline(run_fake: Run, qtbot: QtBot) -> None:
     machine = RunStateMachine(stop_timeout_s=SLOW_SAVE_S / 3)
     run = drive(machine, run_fake, "slow_stop")
     run.wait_for(protocol.Step)
@@ -242,15 +243,16 @@ def test_a_slow_stop_outlives_its_first_deadline_because_saving_gets_on(run_fake
     assert machine.can_resume_from_disk
 
 
-def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
+def test_a_trainer_that_ignores_a_stop_is_killed(run_fake: Run, qtbot: QtBot) -> None:
     machine = RunStateMachine(stop_timeout_s=0.5)
     run = drive(machine, run_fake, "ignored_stop")
     run.wait_for(protocol.Step)
     run.process.stop()
     machine.feed(RunRequest.STOP, time.monotonic())
     assert machine.stop_deadline_s == pytest.approx(0.5, abs=0.1)
-    qtbot.wait(500)
-    assert machine.feed(RunRequest.TICK, time.monotonic())
+    while machine.state is RunState.STOPPING:
+        qtbot.wait(50)
+        machine.feed(RunRequest.TICK, time.monotonic())
     assert machine.state is RunState.KILLING
     run.process.kill()
     qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=5_000)
@@ -267,7 +269,7 @@ def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
         ("silent_exit", RunState.CRASHED),
     ],
 )
-def test_every_ending_gets_its_own_state(run_fake: Run, qtbot: QtBot, mode: str, state: RunState) -> None:
+def test_the_final_state_of_each_kind_of_exit(run_fake: Run, qtbot: QtBot, mode: str, state: RunState) -> None:
     machine = RunStateMachine()
     drive(machine, run_fake, mode)
     qtbot.waitUntil(lambda: not machine.is_active, timeout=20_000)

@@ -284,9 +284,7 @@ class QueueController(QObject):
             others = {other.name for other in self.queue.waiting if other is not item}
             name = unique_name(item.name, others, root)
             path = root / name
-            arguments = command_line.train_arguments(
-                item.preset, item.changes, item.data, str(path), loaded_preset=preset
-            )
+            arguments = command_line.train_arguments(preset, item.changes, item.data, str(path))
         except TraindeckError as error:
             item.error, item.params, item.started = error.code, dict(error.params), time.time()
             if len(self.queue.waiting) > 1:

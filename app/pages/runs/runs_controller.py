@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from PySide6.QtCore import QFile, QObject, Qt, QTimer, Signal
 
-from app.core import command_line
 from app.core.active_run import ActiveRun
 from app.core.history import run_files
 from app.core.history.config_diff import config_differences
@@ -327,7 +326,7 @@ class RunsController(QObject):
             self.resume_requested.emit(run)
         elif info is not None:
             target = run_files.new_branch_path(run, info.step)
-            self._active_run.start(command_line.branch_arguments(str(checkpoint), str(target)), target)
+            self._active_run.start(["train", "--resume", str(checkpoint), "--run-dir", str(target)], target)
 
     def export(self, checkpoint: Path) -> None:
         """Ask for a folder and export a checkpoint to it."""

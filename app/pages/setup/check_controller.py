@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.core import command_line
 from app.core.onboarding_steps import Verdict
 from app.core.preview_keys import check_key, offered_settings
 from app.pages.setup.check_card import CheckCard, CheckState
@@ -19,7 +18,7 @@ class CheckJob(PreviewJob[CheckReport]):
     """Runs a check of the form and shows its card until it is closed."""
 
     report_type = CheckReport
-    build_arguments = staticmethod(command_line.check_arguments)
+    command = ("check",)
     build_key = staticmethod(check_key)
     unexpected_exit_key = "setup.check_ended_unexpectedly_code_code"
 

@@ -10,9 +10,9 @@ from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QListWidget, QListWidgetItem, QMenu, QToolButton, QWidget
 
-from app.core.folders import first_existing
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
 from app.pages.setup import texts
+from app.services.desktop_shell import first_existing
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting

@@ -1,4 +1,4 @@
-"""From the form to the trainer's arguments, and to a line that a shell reads back as the same."""
+"""Trainer arguments of a configuration, and command lines for shells."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from click.testing import CliRunner
 
 from app.core import command_line
 from trainer_core import cli, config, presets, run_plan
+from trainer_core.config import ConfigLayer
 from trainer_core.messages import TraindeckError
 
 
-def test_only_what_differs_from_the_preset_is_said() -> None:
+def test_only_values_that_differ_from_the_preset_become_arguments() -> None:
     preset = presets.load("cpu")
     changed = {**preset.knobs, "batch_size": preset.knobs["batch_size"] + 1}
     expected = ["train", "--preset", "cpu", "--batch-size", str(changed["batch_size"])]
-    assert command_line.train_arguments("cpu", changed) == expected
-    assert command_line.train_arguments("cpu", {}, loaded_preset=preset) == ["train", "--preset", "cpu"]
+    assert command_line.train_arguments(preset, changed) == expected
 
 
-def test_values_from_a_form_are_compared_as_what_they_mean() -> None:
+def test_values_are_compared_after_conversion() -> None:
     default = config.Config().learning_rate
-    assert command_line.train_arguments("", {"learning_rate": f"{default:.2e}"}) == ["train"]
-    assert command_line.train_arguments("", {"learning_rate": "1e-5"}) == ["train", "--learning-rate", "1e-05"]
+    assert command_line.train_arguments(None, {"learning_rate": f"{default:.2e}"}) == ["train"]
+    assert command_line.train_arguments(None, {"learning_rate": "1e-5"}) == ["train", "--learning-rate", "1e-05"]
 
 
-def test_switches_lists_and_values_like_flags_get_their_own_forms() -> None:
+def test_flags_of_booleans_lists_and_values_that_start_with_a_dash() -> None:
     changed = {"qkv_bias": True, "tie_embeddings": False, "sample_prompts": ["从前 有", "-x"], "mixed_precision": "no"}
-    assert command_line.train_arguments("", changed) == [
+    assert command_line.train_arguments(None, changed) == [
         "train",
         "--qkv-bias",
         "--no-tie-embeddings",
@@ -41,26 +41,27 @@ def test_switches_lists_and_values_like_flags_get_their_own_forms() -> None:
     ]
 
 
-def test_data_and_run_folder_are_said_in_their_own_flags() -> None:
+def test_data_and_run_folder_have_their_own_flags() -> None:
     found = command_line.train_arguments(
-        "cpu", {"data": ["ignored"], "preset": "ignored"}, ["a b.txt", "-c.txt"], "runs/x"
+        presets.load("cpu"), {"data": ["ignored"], "preset": "ignored"}, ["a b.txt", "-c.txt"], "runs/x"
     )
     assert found[3:] == ["--data", "a b.txt", "--data=-c.txt", "--run-dir", "runs/x"]
-    builtin = presets.load("quickstart").knobs["data"]
-    assert command_line.train_arguments("quickstart", {}, builtin) == ["train", "--preset", "quickstart"]
+    quickstart = presets.load("quickstart")
+    expected = ["train", "--preset", "quickstart"]
+    assert command_line.train_arguments(quickstart, {}, quickstart.knobs["data"]) == expected
 
 
-def test_a_value_that_no_run_takes_is_refused_before_anything_starts() -> None:
+def test_an_invalid_value_is_rejected() -> None:
     with pytest.raises(TraindeckError, match="batch_size"):
-        command_line.train_arguments("cpu", {"batch_size": 0})
+        command_line.train_arguments(None, {"batch_size": 0})
 
 
-def test_the_trainer_reads_the_arguments_as_the_same_configuration(
+def test_the_trainer_parses_the_arguments_to_the_same_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     changed = {"batch_size": 3, "qk_norm": True, "learning_rate": 1 / 3000, "sample_prompts": ["a b", "-c"]}
-    data = [str(tmp_path / "数据 集" / "a&b.txt")]
-    arguments = command_line.train_arguments("quickstart", changed, data)
+    data, preset = [str(tmp_path / "数据 集" / "a&b.txt")], presets.load("quickstart")
+    arguments = command_line.train_arguments(preset, changed, data)
     seen: list[dict[str, Any]] = []
 
     def plan(flags: dict[str, Any]) -> NoReturn:
@@ -69,18 +70,16 @@ def test_the_trainer_reads_the_arguments_as_the_same_configuration(
 
     monkeypatch.setattr(run_plan, "plan_run", plan)
     CliRunner().invoke(cli.commands, arguments)
-    assert run_plan.build_config(seen[0]) == command_line.resolve_config("quickstart", changed, data)
-
-
-def test_resuming_names_only_the_run() -> None:
-    assert command_line.resume_arguments("runs/a b") == ["train", "--resume", "runs/a b"]
+    assert run_plan.build_config(seen[0]) == config.resolve(
+        [preset.layer(), ConfigLayer("form", {**changed, "data": data})]
+    )
 
 
 ODD = ["plain", "with space", "", "C:\\数据\\", "C:\\a b\\", 'say "hi"', 'a\\"b', "a&b|c>d", "100%", "a\tb", "it's"]
 
 
 def windows_argv(line: str) -> list[str]:
-    """The rules of CommandLineToArgvW for arguments, without its rare `""` inside quotes."""
+    """Parse as CommandLineToArgvW does, without `""` inside quotes."""
     found: list[str] = []
     current, quoted, started, place = "", False, False, 0
     while place < len(line):
@@ -104,7 +103,7 @@ def windows_argv(line: str) -> list[str]:
 
 
 def powershell_argv(line: str) -> list[str]:
-    """What a program gets from such a line: words, single-quoted strings, and all as it stands after `--%`."""
+    """Parse words, single-quoted strings, and verbatim arguments after `--%`."""
     found: list[str] = []
     place = 0
     while place < len(line):
@@ -119,7 +118,7 @@ def powershell_argv(line: str) -> list[str]:
 
 
 def cmd_argv(line: str) -> list[str]:
-    """A caret outside of quotes takes the meaning from the next sign; what is left goes to the program."""
+    """Remove the carets outside of quotes, and parse the rest."""
     passed, quoted, place = "", False, 0
     while place < len(line):
         letter = line[place]
@@ -137,7 +136,7 @@ def cmd_argv(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("program", ["python", "D:\\My Tools (1)\\it's\\python.exe"])
-def test_the_line_to_copy_is_read_back_as_the_same_arguments(program: str) -> None:
+def test_shells_parse_a_command_line_to_the_same_arguments(program: str) -> None:
     def line(arguments: list[str], shell: command_line.Shell) -> str:
         return command_line.join_for_shell(arguments, shell, program=[program])
 
@@ -148,22 +147,16 @@ def test_the_line_to_copy_is_read_back_as_the_same_arguments(program: str) -> No
         assert found == [program, *arguments], line(arguments, "powershell")
 
 
-def test_nothing_with_a_meaning_to_cmd_stays_unquoted() -> None:
+def test_special_characters_of_cmd_are_quoted() -> None:
     for letter in "&|<>^()!;'` \t$*?[]{}~#":
-        assert command_line.join_for_shell([f"a{letter}b"], "cmd").endswith(f'"a{letter}b"')
-    assert command_line.join_for_shell(["100%"], "cmd").endswith('^"100^%^"')
+        assert command_line.join_for_shell([f"a{letter}b"], "cmd", program=["p"]).endswith(f'"a{letter}b"')
+    assert command_line.join_for_shell(["100%"], "cmd", program=["p"]).endswith('^"100^%^"')
 
 
-def test_in_a_terminal_relative_paths_are_whole(tmp_path: Path) -> None:
+def test_a_terminal_command_has_absolute_paths(tmp_path: Path) -> None:
     arguments = ["train", "--data", "builtin:python", "--data", "a b.txt", "--data=-c.txt", "--tokenizer", "t"]
     line = command_line.terminal_command(arguments, "bash", python=sys.executable, base_folder=tmp_path)
     words = shlex.split(line)
     assert words[:3] == [sys.executable, "-X", "utf8"]
     data = ["--data", "builtin:python", "--data", str(tmp_path / "a b.txt"), f"--data={tmp_path / '-c.txt'}"]
     assert words[5:] == [*data, "--tokenizer", str(tmp_path / "t")]
-
-
-def test_a_preview_has_the_configuration_of_the_run_it_is_for() -> None:
-    changed = {"batch_size": 3, "packing": True}
-    train = command_line.train_arguments("cpu", changed, ["a b.txt"])
-    assert command_line.preview_arguments("cpu", changed, ["a b.txt"]) == ["prepare", "--preview", *train[1:]]

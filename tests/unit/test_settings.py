@@ -1,4 +1,4 @@
-"""What the window remembers, and what a damaged file costs."""
+"""Settings of the window and their file."""
 
 from __future__ import annotations
 
@@ -12,63 +12,58 @@ from app.core import settings
 from app.core.settings import MAX_RECENT_DATA, Settings, SettingsStore
 
 
-def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
+def test_settings_are_saved_and_loaded(tmp_path: Path) -> None:
     store = SettingsStore(tmp_path / "新" / "settings.json")
     store.load()
     store.settings.language = "zh"
     store.settings.values = {"batch_size": 4, "data": ["数据.txt"]}
     store.settings.add_recent_data("C:\\数据\\a.txt")
-    assert store.save()
+    store.save()
     again = SettingsStore(store.path)
     assert again.load() == store.settings
     assert [file.name for file in store.path.parent.iterdir()] == ["settings.json"]
 
 
-def test_without_a_file_the_defaults_hold_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_missing_file_yields_defaults_and_is_not_created(tmp_path: Path) -> None:
     store = SettingsStore(tmp_path / "settings.json")
     assert store.load() == Settings()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"null", b'{"language": "zh"'])
-def test_a_damaged_file_is_put_aside_and_the_defaults_hold(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_moved_aside_and_replaced_by_defaults(tmp_path: Path, content: bytes) -> None:
     store = SettingsStore(tmp_path / "settings.json")
     store.path.write_bytes(content)
     assert store.load() == Settings()
-    assert store.damaged_backup is not None
-    assert store.damaged_backup.read_bytes() == content
-    assert store.save()
+    [backup] = tmp_path.iterdir()
+    assert backup.read_bytes() == content
+    store.save()
     assert store.path.is_file()
 
 
-def test_one_bad_value_costs_only_itself(tmp_path: Path) -> None:
+def test_only_invalid_values_are_replaced_by_defaults(tmp_path: Path) -> None:
     store = SettingsStore(tmp_path / "settings.json")
     written = {"theme": "dark", "language": "klingon", "recent_data": [1], "from_the_future": {}, "log_scale": True}
     store.path.write_text(json.dumps(written), encoding="utf-8")
     loaded = store.load()
     assert loaded == Settings(theme="dark", log_scale=True)
-    assert store.damaged_backup is None
+    assert list(tmp_path.iterdir()) == [store.path]
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_not_raised(tmp_path: Path) -> None:
+def test_saving_to_an_invalid_folder_does_not_raise(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    assert not SettingsStore(tmp_path / "file" / "settings.json").save()
+    SettingsStore(tmp_path / "file" / "settings.json").save()
 
 
-def test_recent_data_is_newest_first_without_repeats_and_bounded() -> None:
-    remembered = Settings()
+def test_recent_data_is_newest_first_unique_and_limited() -> None:
+    stored = Settings()
     for number in [*range(20), 18]:
-        remembered.add_recent_data(f"f{number}")
-    assert remembered.recent_data[:3] == ["f18", "f19", "f17"]
-    assert len(remembered.recent_data) == len(set(remembered.recent_data)) == MAX_RECENT_DATA
+        stored.add_recent_data(f"f{number}")
+    assert stored.recent_data[:3] == ["f18", "f19", "f17"]
+    assert len(stored.recent_data) == len(set(stored.recent_data)) == MAX_RECENT_DATA
 
 
-def test_defaults_are_not_shared_between_two_settings() -> None:
-    Settings().values["a"] = 1
-    assert Settings().values == {}
-
-
-def test_the_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_configuration_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "chosen"))
     assert settings.config_folder() == tmp_path / "chosen"
     monkeypatch.delenv("TRAINDECK_CONFIG_DIR")

@@ -1,4 +1,4 @@
-"""The run machine: what a run is doing, what may be pressed, and that a stop always ends."""
+"""State machine of a run: states, possible commands, and stop deadlines."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def stopped(number: int = 5) -> protocol.Done:
     return protocol.Done(reason="stopped", steps=number, total_steps=10)
 
 
-def fed(*events: RunInput, stop_s: float = 60.0) -> RunStateMachine:
-    """A started machine that was given events, all at the same moment."""
-    machine = RunStateMachine(stop_s)
+def started(*events: RunInput) -> RunStateMachine:
+    """Return a started machine that has processed `events`, all at time 0."""
+    machine = RunStateMachine()
     for event in (ProcessStarted(), *events):
         machine.feed(event, 0.0)
     return machine
 
 
 def training() -> RunStateMachine:
-    return fed(hello(), phase("training"), step(1))
+    return started(hello(), phase("training"), step(1))
 
 
-def test_a_run_goes_through_its_states_in_order() -> None:
+def test_a_run_passes_through_its_states_in_order() -> None:
     machine = RunStateMachine()
     seen = [machine.state]
-    story: list[RunInput] = [
+    inputs: list[RunInput] = [
         ProcessStarted(),
         hello(),
         phase("preparing"),
@@ -75,9 +75,9 @@ def test_a_run_goes_through_its_states_in_order() -> None:
         step(1),
         phase("evaluating"),
     ]
-    story += [phase("training"), phase("saving"), checkpoint(1), phase("training"), step(2)]
-    story += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), ProcessExited(0)]
-    for event in story:
+    inputs += [phase("training"), phase("saving"), checkpoint(1), phase("training"), step(2)]
+    inputs += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), ProcessExited(0)]
+    for event in inputs:
         if machine.feed(event, 0.0):
             seen.append(machine.state)
     s = RunState
@@ -86,8 +86,8 @@ def test_a_run_goes_through_its_states_in_order() -> None:
     assert machine.progress == 1.0
 
 
-def test_the_figures_of_the_run_bar_follow_the_events() -> None:
-    machine = fed(hello())
+def test_step_epoch_progress_and_times_follow_the_events() -> None:
+    machine = started(hello())
     machine.feed(protocol.Progress(phase="preparing", done=1, total=4, unit="bytes"), 1.0)
     assert machine.progress == 0.25
     machine.feed(phase("training"), 2.0)
@@ -97,10 +97,10 @@ def test_the_figures_of_the_run_bar_follow_the_events() -> None:
     assert (machine.step, machine.total_steps, machine.epoch, machine.progress) == (5, 20, 1.5, 0.25)
     assert (machine.elapsed_s, machine.eta_s) == (13.0, 20.0)
     machine.feed(protocol.Progress(phase="evaluating", done=1, total=2, unit="batches"), 13.0)
-    assert machine.progress == 0.25  # the bar of the run does not jump back for an evaluation
+    assert machine.progress == 0.25  # not the progress of the evaluation
 
 
-def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() -> None:
+def test_a_pause_changes_neither_elapsed_nor_remaining_time() -> None:
     machine = training()
     machine.feed(protocol.Progress(phase="training", done=1, total=20, eta_s=30.0), 10.0)
     machine.feed(phase("paused"), 10.0)
@@ -108,7 +108,7 @@ def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() 
     assert (machine.state, machine.elapsed_s, machine.eta_s) == (RunState.PAUSED, 10.0, 30.0)
 
 
-def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_start() -> None:
+def test_elapsed_time_of_a_resumed_run_excludes_the_start_of_its_process() -> None:
     trained, machine = TrainingTime(), RunStateMachine()
     machine.feed(ProcessStarted("runs/a"), 100.0)
     events: list[tuple[float, AnyEvent]] = [(108.0, hello()), (109.0, phase("training")), (120.0, checkpoint(5))]
@@ -121,14 +121,14 @@ def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_s
     machine.feed(ProcessStarted("runs/a", has_checkpoint=True, training_time=trained), 200.0)
     machine.feed(RunRequest.TICK, 208.0)
     assert machine.elapsed_s == 12.0
-    going_on = hello()
-    going_on.resumed_from_step = 5
-    machine.feed(going_on, 209.0)
+    resumed = hello()
+    resumed.resumed_from_step = 5
+    machine.feed(resumed, 209.0)
     machine.feed(RunRequest.TICK, 210.0)
     assert machine.elapsed_s == 13.0
 
 
-def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
+def test_a_pause_is_pending_until_the_trainer_has_paused() -> None:
     machine = training()
     assert machine.can_pause
     machine.feed(RunRequest.PAUSE, 1.0)
@@ -142,20 +142,20 @@ def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
     assert (machine.state, machine.can_pause) == (RunState.TRAINING, True)
 
 
-def test_a_refused_pause_can_be_asked_for_again() -> None:
+def test_a_rejected_pause_can_be_requested_again() -> None:
     machine = training()
     machine.feed(RunRequest.PAUSE, 1.0)
     machine.feed(protocol.Ack(command="pause", accepted=False), 1.0)
     assert machine.can_pause
 
 
-def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() -> None:
+def test_a_trainer_that_ignores_a_stop_is_killed_after_the_timeout() -> None:
     machine = training()
     assert machine.stop_deadline_s is None
     machine.feed(RunRequest.STOP, 10.0)
     assert machine.state is RunState.STOPPING
     for second in range(10, 70):
-        machine.feed(step(second), float(second))  # it goes on training as if nothing had been said
+        machine.feed(step(second), float(second))  # the trainer ignores the stop
         assert machine.stop_deadline_s == 70.0 - second
     machine.feed(RunRequest.TICK, 70.0)
     assert machine.state is RunState.KILLING
@@ -163,7 +163,7 @@ def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() 
     assert (machine.state, machine.killed) == (RunState.STOPPED, True)
 
 
-def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_does_not() -> None:
+def test_only_progress_of_a_save_extends_the_stop_deadline() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 0.0)
     for second in (50.0, 100.0, 150.0):
@@ -175,7 +175,7 @@ def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_d
     assert machine.state is RunState.KILLING
 
 
-def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
+def test_repeated_events_do_not_extend_the_stop_deadline_forever() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 0.0)
     for second in range(0, 1000, 5):
@@ -185,7 +185,7 @@ def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
     assert machine.state is RunState.KILLING
 
 
-def test_a_double_click_on_stop_does_not_kill_and_a_second_press_later_does() -> None:
+def test_a_second_stop_kills_unless_it_is_a_double_click() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 10.0)
     machine.feed(RunRequest.STOP, 10.2)
@@ -197,7 +197,7 @@ def test_a_double_click_on_stop_does_not_kill_and_a_second_press_later_does() ->
     assert machine.state is RunState.KILLING
 
 
-def test_a_clean_stop_can_be_resumed_from_disk() -> None:
+def test_a_stopped_run_can_be_resumed_from_disk() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 1.0)
     for event in (
@@ -215,14 +215,14 @@ def test_a_clean_stop_can_be_resumed_from_disk() -> None:
     assert machine.can_start
 
 
-def test_nothing_can_be_resumed_before_the_first_checkpoint() -> None:
+def test_a_run_without_a_checkpoint_cannot_be_resumed() -> None:
     machine = training()
     machine.feed(ProcessExited(9, crashed=True), 1.0)
     assert machine.state is RunState.CRASHED
     assert not machine.can_resume
 
 
-def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
+def test_phases_after_a_stop_request_do_not_change_the_state() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 1.0)
     machine.feed(phase("training"), 1.1)
@@ -230,7 +230,7 @@ def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
     assert machine.state is RunState.STOPPING
 
 
-def test_a_stop_that_came_from_elsewhere_has_no_countdown_until_it_is_asked_for() -> None:
+def test_a_stop_by_the_trainer_has_no_deadline_until_the_user_requests_it() -> None:
     machine = training()
     machine.feed(phase("stopping"), 1.0)
     assert (machine.state, machine.stop_deadline_s, machine.next_stop_kills) == (RunState.STOPPING, None, False)
@@ -238,7 +238,7 @@ def test_a_stop_that_came_from_elsewhere_has_no_countdown_until_it_is_asked_for(
     assert (machine.state, machine.stop_deadline_s) == (RunState.STOPPING, 60.0)
 
 
-def test_a_trainer_that_says_done_and_hangs_at_exit_is_killed_and_counts_as_finished() -> None:
+def test_a_finished_trainer_that_does_not_exit_is_killed() -> None:
     machine = training()
     machine.feed(protocol.Done(reason="finished", steps=10, total_steps=10), 1.0)
     assert not machine.can_pause
@@ -248,7 +248,7 @@ def test_a_trainer_that_says_done_and_hangs_at_exit_is_killed_and_counts_as_fini
     assert (machine.state, machine.killed) == (RunState.FINISHED, False)
 
 
-def test_an_error_is_kept_with_its_parameters() -> None:
+def test_the_error_of_a_failed_run_is_stored() -> None:
     machine = training()
     machine.feed(protocol.Error(code="disk.full", params={"path": "D:"}, detail="ENOSPC", exit_code=7), 1.0)
     machine.feed(ProcessExited(7), 1.0)
@@ -257,31 +257,33 @@ def test_an_error_is_kept_with_its_parameters() -> None:
     assert (machine.last_error.code, machine.last_error.params) == ("disk.full", {"path": "D:"})
 
 
-def test_an_exit_without_a_word_after_the_last_step_is_a_finish() -> None:
-    machine = fed(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), ProcessExited(0))
+def test_exit_code_0_after_the_last_step_means_finished() -> None:
+    machine = started(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), ProcessExited(0))
     assert machine.state is RunState.FINISHED
 
 
 @pytest.mark.parametrize(
     ("exit_code", "crashed", "state"),
     [
-        (0, False, RunState.CRASHED),  # steps were to come: a job that is closed on Windows leaves 0
+        (0, False, RunState.CRASHED),  # before the last step: a Windows job was closed
         (1, False, RunState.CRASHED),
         (2, False, RunState.FAILED),
-        (3, False, RunState.CRASHED),  # nobody asked for a stop: abort() on Windows
+        (3, False, RunState.CRASHED),  # without a stop request: abort() on Windows
         (7, False, RunState.FAILED),
         (120, False, RunState.CRASHED),
         (-1073741819, True, RunState.CRASHED),  # access violation
         (0, True, RunState.CRASHED),
     ],
 )
-def test_an_exit_without_a_word_is_judged_by_its_code(exit_code: int, crashed: bool, state: RunState) -> None:
+def test_the_state_after_an_exit_without_events_depends_on_the_exit_code(
+    exit_code: int, crashed: bool, state: RunState
+) -> None:
     machine = training()
     machine.feed(ProcessExited(exit_code, crashed), 1.0)
     assert machine.state is state
 
 
-def test_an_exit_with_the_code_of_a_stop_is_one_when_it_was_asked_for() -> None:
+def test_exit_code_3_after_a_stop_request_means_stopped() -> None:
     machine = training()
     machine.feed(RunRequest.STOP, 1.0)
     machine.feed(ProcessExited(3), 2.0)
@@ -289,13 +291,13 @@ def test_an_exit_with_the_code_of_a_stop_is_one_when_it_was_asked_for() -> None:
 
 
 def test_a_resumed_run_starts_at_its_checkpoint() -> None:
-    machine = fed(hello(resumed_from_step=40, config={"max_steps": 100}))
+    machine = started(hello(resumed_from_step=40, config={"max_steps": 100}))
     machine.feed(phase("training"), 0.0)
     assert (machine.step, machine.total_steps, machine.progress) == (40, 100, 0.4)
     assert machine.has_checkpoint
 
 
-def test_starting_again_forgets_the_run_before() -> None:
+def test_a_new_start_resets_the_state() -> None:
     machine = training()
     machine.feed(protocol.Error(code="internal"), 1.0)
     machine.feed(ProcessExited(1), 1.0)
@@ -304,7 +306,7 @@ def test_starting_again_forgets_the_run_before() -> None:
     assert machine.run_dir == "runs/b"
 
 
-def test_events_before_start_and_after_the_end_change_nothing() -> None:
+def test_events_before_the_start_and_after_the_end_are_ignored() -> None:
     machine = RunStateMachine()
     for event in (hello(), step(3), phase("training"), RunRequest.STOP, ProcessExited(0), RunRequest.TICK):
         assert not machine.feed(event, 1.0)
@@ -317,7 +319,7 @@ def test_events_before_start_and_after_the_end_change_nothing() -> None:
     assert machine.state is RunState.STOPPED
 
 
-def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
+def test_random_event_orders_neither_raise_nor_prevent_a_stop() -> None:
     phases: tuple[protocol.PhaseName, ...] = ("preparing", "training", "saving", "paused", "stopping", "done", "failed")
     pool: list[RunInput] = [
         ProcessStarted(),
@@ -348,7 +350,7 @@ def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
         assert machine.state is not RunState.STOPPING
 
 
-def test_a_resumed_trainer_that_dies_before_its_first_word_can_be_resumed_again() -> None:
+def test_a_resumed_run_that_crashes_before_its_first_event_can_be_resumed_again() -> None:
     machine = RunStateMachine()
     machine.feed(ProcessStarted("runs/a", has_checkpoint=True), 0.0)
     machine.feed(ProcessExited(11, crashed=True), 1.0)
