@@ -28,6 +28,9 @@ from typing import Any, Final, NamedTuple
 
 from trainer_core.data.columns import TOOLS_ROLE, Turn, is_trained_on, turn_fields
 from trainer_core.data.tokenizing.conversations import (
+    CHATML_TEMPLATE,
+    IM_END,
+    IM_START,
     chat_refused_error,
     drop_calls,
     has_tools,
@@ -122,6 +125,9 @@ class ChatTemplate:
         header = self._compile_header(gap, tail, ends, tools)
         self._compile_escapes([*self._special_tokens, header, footer.strip(), GENERATION_START, GENERATION_STOP])
         self._render_cached = lru_cache(_CACHE_SIZE)(self._render)
+        marks = [special_tokens.get(name, SpecialToken(-1)) for name in (IM_START, IM_END)]
+        is_plain_chatml = source == CHATML_TEMPLATE and not any(mark.lstrip or mark.rstrip for mark in marks)
+        self._chatml_ids = [mark.id for mark in marks] if is_plain_chatml else None
 
     # --- probing --------------------------------------------------------------------------------------
 
@@ -218,6 +224,8 @@ class ChatTemplate:
 
     def render(self, turns: Sequence[Turn]) -> list[Segment]:
         """A whole conversation. Raises `data.chat_refused`."""
+        if self._chatml_ids is not None and not has_tools(turns):
+            return _chatml_segments(turns, *self._chatml_ids)
         text, generated, is_escaped = self._render_escaped(turns, prompt=False)
         if generated:
             return self._split_segments(text, _select_trained(generated, turns), is_escaped)
@@ -328,6 +336,22 @@ class ChatTemplate:
                     found.append(Segment(own, in_loss=in_loss, preceded_by=place))
                     place, takes_space = "text", False
         return found
+
+
+def _chatml_segments(turns: Sequence[Turn], start_id: int, end_id: int) -> list[Segment]:
+    """What the built-in ChatML template writes. Rendering it would double the time of encoding."""
+    validate_turns(turns)
+    found: list[Segment] = []
+    for role, content, *_ in turns:
+        in_loss = role == "assistant"
+        found.append(Segment(token_id=start_id))
+        if in_loss:
+            found.append(Segment(f"{role}\n"))
+            found += [Segment(content, in_loss=True, preceded_by="text")] if content else []
+        else:
+            found.append(Segment(f"{role}\n{content}"))
+        found += [Segment(token_id=end_id, in_loss=in_loss), Segment("\n")]
+    return found
 
 
 def _any_of(texts: Iterable[str]) -> str:
