@@ -15,7 +15,7 @@ PreviewKey = tuple[tuple[str, Any], ...]
 # A data preview depends on the settings of the group "data" and on these.
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
 _NON_READER_KEYS: Final = ("max_seq_len", *_STEP_KEYS)
-_NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
+_NOT_PREVIEWED: Final = ("preset", "data", "cache_dir")
 # Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.
 _NOT_CHECKED: Final = frozenset(
     (
