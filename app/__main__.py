@@ -29,9 +29,9 @@ NO_DISPLAY_MESSAGE: Final = (
 def main(arguments: list[str] | None = None) -> int:
     """Show the window and run until it is closed. Returns the exit code."""
     gc.disable()  # takes 10 % of the time to the first paint
-    chosen = parse_arguments(arguments)
+    options = parse_arguments(arguments)
     if sys.platform == "linux" and not _has_display():
-        print(NO_DISPLAY_MESSAGE, file=sys.stderr)  # noqa: T201 - Qt would end the process without a word for people
+        print(NO_DISPLAY_MESSAGE, file=sys.stderr)  # noqa: T201 - Qt would abort the process
         return 1
     _prepare_environment()
     crash_log = _open_crash_log()
@@ -40,14 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     application = QApplication([sys.argv[0]])
     configure_application(application)
-    controller = build_controller(application, chosen)
+    controller = build_controller(application, options)
     install_exception_hook(controller, crash_log)
     if os.environ.get("TRAINDECK_TIMING"):
         _print_timing(controller)
     controller.start()
     controller.window.first_painted.connect(freeze_and_enable_gc)  # last of the slots
-    if chosen.run_dir:
-        controller.window.first_painted.connect(lambda: controller.open_run(Path(chosen.run_dir).resolve()))
+    if options.run_dir:
+        controller.window.first_painted.connect(lambda: controller.open_run(Path(options.run_dir).resolve()))
     return application.exec()
 
 
@@ -70,7 +70,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _prepare_environment() -> None:
-    # pyqtgraph would otherwise take whichever Qt binding it finds first.
+    # pyqtgraph would otherwise import the first Qt binding it finds.
     os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
     if sys.platform == "win32":
         import ctypes
@@ -80,13 +80,10 @@ def _prepare_environment() -> None:
 
 
 def _import_qt() -> None:
-    """Import PySide6, and keep it from reading the source of every module.
-
-    It searches for `__feature__`, which Traindeck does not use, and keeps the sources in memory: 16 MB.
-    """
+    """Import PySide6 without its search for `__feature__`, which keeps the source of each module in memory: 16 MB."""
     import linecache
 
-    import PySide6.QtCore  # noqa: F401 - brings the module changed below
+    import PySide6.QtCore  # noqa: F401 - imports the module patched below
 
     feature = sys.modules.get("shibokensupport.feature")
     if hasattr(feature, "_mod_uses_pyside"):
@@ -153,9 +150,9 @@ def install_exception_hook(controller: Controller, log: TextIO | None) -> None:
             if stream is not None:
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
                 stream.flush()
-        place = text.rsplit("File", 1)[-1]
-        if place not in shown:
-            shown.add(place)
+        location = text.rsplit("File", 1)[-1]
+        if location not in shown:
+            shown.add(location)
             from app.widgets.dialogs import show_error_dialog
 
             show_error_dialog(controller.window, f"{kind.__name__}: {error}", log.name if log else "stderr")
@@ -171,11 +168,11 @@ def _print_timing(controller: Controller) -> None:
     def on_painted() -> None:
         first = time.perf_counter() - _STARTED_AT
 
-        def tell() -> None:
+        def print_times() -> None:
             ready, rss = time.perf_counter() - _STARTED_AT, psutil.Process().memory_info().rss / 1e6
             sys.stderr.write(f"first paint {first:.3f} s, plots {ready:.3f} s, {rss:.0f} MB\n")
 
-        QTimer.singleShot(0, tell)
+        QTimer.singleShot(0, print_times)
 
     controller.window.first_painted.connect(on_painted)
 

@@ -163,7 +163,7 @@ class Controller(QObject):
 
     def _connect_window(self) -> None:
         window, run = self.window, self.active_run
-        window.banners.resume_pressed.connect(run.resume)
+        window.banners.resume_requested.connect(run.resume)
         window.restart_bar.buttons["restartNow"].clicked.connect(run.restart_now)
         window.restart_bar.buttons["cancelRestart"].clicked.connect(run.cancel_restart)
         window.menus.copy_command_requested.connect(self.copy_command)

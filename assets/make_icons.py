@@ -1,4 +1,4 @@
-"""Makes traindeck.png and traindeck.ico from traindeck.svg: `python -m assets.make_icons`."""
+"""Renders traindeck.png, traindeck.ico and the images of the style sheet: `python -m assets.make_icons`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SIZES = (16, 24, 32, 48, 64, 256)
 
 
 def png(renderer: QSvgRenderer, size: int) -> bytes:
-    """The icon as a PNG file of `size` x `size` pixels."""
+    """Return the icon as a PNG file of `size` x `size` pixels."""
     image = QImage(size, size, QImage.Format.Format_ARGB32)
     image.fill(0)
     painter = QPainter(image)
@@ -36,18 +36,18 @@ def png(renderer: QSvgRenderer, size: int) -> bytes:
 
 
 def ico(images: dict[int, bytes]) -> bytes:
-    """A Windows icon file that holds PNG images (all since Windows Vista read that)."""
+    """Return a Windows icon file with PNG images, supported since Windows Vista."""
     head = struct.pack("<HHH", 0, 1, len(images))
-    place, entries = 6 + 16 * len(images), b""
+    offset, entries = 6 + 16 * len(images), b""
     for size, content in images.items():
         side = size % 256  # 0 means 256
-        entries += struct.pack("<BBBBHHII", side, side, 0, 0, 1, 32, len(content), place)
-        place += len(content)
+        entries += struct.pack("<BBBBHHII", side, side, 0, 0, 1, 32, len(content), offset)
+        offset += len(content)
     return head + entries + b"".join(images.values())
 
 
 def stroke(points: list[tuple[float, float]], colour: str, scale: int) -> QImage:
-    """A line through points of a 16 x 16 square: what a style sheet can only take from a file."""
+    """Return an image of a line through points of a 16 x 16 square."""
     image = QImage(16 * scale, 16 * scale, QImage.Format.Format_ARGB32)
     image.fill(0)
     painter = QPainter(image)
@@ -61,13 +61,13 @@ def stroke(points: list[tuple[float, float]], colour: str, scale: int) -> QImage
 
 
 def make_strokes(folder: Path) -> None:
-    """Ticks and chevrons of both themes, also for screens at 200 %."""
+    """Write the images of both themes, at 100 % and 200 %."""
     folder.mkdir(exist_ok=True)
-    for tokens in (LIGHT, DARK):
+    for palette in (LIGHT, DARK):
         for name, points in _STROKES.items():
-            colour = tokens.on_accent if name == "tick" else tokens.muted
+            colour = palette.on_accent if name == "tick" else palette.muted
             for scale, tail in ((1, ""), (2, "@2x")):
-                stroke(points, colour, scale).save(str(folder / f"{name}-{tokens.name}{tail}.png"))
+                stroke(points, colour, scale).save(str(folder / f"{name}-{palette.name}{tail}.png"))
 
 
 def main() -> None:

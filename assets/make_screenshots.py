@@ -1,7 +1,7 @@
-"""Makes docs/images/*.png from the real window: `python -m assets.make_screenshots [FOLDER]`.
+"""Takes the screenshots in docs/images: `python -m assets.make_screenshots [FOLDER]`.
 
-The runs shown are real: the script first trains `quickstart` and `quickstart_sft` (some minutes), or takes
-those of `--runs FOLDER`. Their events are shown as if they came now. Without a display it starts its own Xvfb.
+Trains `quickstart` and `quickstart_sft` (some minutes), or reads them from `--runs FOLDER`, and replays their events.
+Starts Xvfb if there is no display.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_versi
 
 
 def main() -> None:
-    """All pictures, each language and theme in a process of its own: fonts and palettes start fresh."""
+    """Take all screenshots. Each language and theme has its own process, because fonts and palettes are global."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", default=str(_FOLDER))
-    parser.add_argument("--one", help="LANGUAGE-THEME: only these, in this process")
+    parser.add_argument("--one", help="LANGUAGE-THEME: only this combination, in this process")
     parser.add_argument("--size", default=f"{_SIZE[0]}x{_SIZE[1]}")
     parser.add_argument(
-        "--runs", type=Path, help="a runs folder with quickstart and quickstart_sft; else they are trained"
+        "--runs", type=Path, help="folder with the runs quickstart and quickstart_sft; default: train them"
     )
-    parser.add_argument("--extremes", action="store_true", help="long names and wrong values, for looking at")
+    parser.add_argument(
+        "--extremes", action="store_true", help="also take a screenshot with long names and invalid values"
+    )
     options = parser.parse_args()
     if options.one:
         language, theme = options.one.split("-")
@@ -46,20 +48,20 @@ def main() -> None:
     with _display() as environment, tempfile.TemporaryDirectory() as home:
         runs = options.runs or _train(Path(home))
         for one in ("en-light", "en-dark", "zh-light", "zh-dark"):
-            given = [*sys.argv[1:], "--runs", str(runs), "--one", one]
-            subprocess.run([sys.executable, "-m", "assets.make_screenshots", *given], check=True, env=environment)
+            arguments = [*sys.argv[1:], "--runs", str(runs), "--one", one]
+            subprocess.run([sys.executable, "-m", "assets.make_screenshots", *arguments], check=True, env=environment)
 
 
 def _train(home: Path) -> Path:
-    """Both quick starts, for real."""
+    """Train both presets."""
     for preset in ("quickstart", "quickstart_sft"):
-        place = ["--run-dir", str(home / "runs" / preset), "--cache-dir", str(home / "cache")]
-        subprocess.run([sys.executable, "-m", "trainer_core", "train", "--preset", preset, *place], check=True)
+        folders = ["--run-dir", str(home / "runs" / preset), "--cache-dir", str(home / "cache")]
+        subprocess.run([sys.executable, "-m", "trainer_core", "train", "--preset", preset, *folders], check=True)
     return home / "runs"
 
 
 class _display:  # noqa: N801 - used like a function
-    """The environment with a display: the one there is, or an Xvfb of our own."""
+    """Environment with a display: the existing one, or a new Xvfb."""
 
     def __enter__(self) -> dict[str, str]:
         self._server: subprocess.Popen[bytes] | None = None
@@ -89,7 +91,7 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
         _wait(application, lambda: controller.window.plots.is_built)
         _take_welcome(folder, f"{language}-{theme}", application, controller)
         shutil.copytree(options.runs, runs)
-        _pictures(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
+        _take_all(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
         controller.window.close_allowed = True
         controller.window.close()
 
@@ -116,7 +118,7 @@ def _wait(application: QApplication, until: object, seconds: float = 10.0) -> No
         time.sleep(0.01)
 
 
-def _pictures(
+def _take_all(
     folder: Path, tail: str, application: QApplication, controller: Controller, runs: Path, *, extremes: bool
 ) -> None:
     window = controller.window
@@ -138,22 +140,22 @@ def _pictures(
     for page in ("performance", "samples", "log"):
         window.show_page(page)
         take(page)
-    _line_up(controller)
+    _fill_queue(controller)
     window.show_page("queue")
     take("queue")
     _compare(controller, application, runs)
     window.show_page("runs")
     take("runs")
     controller.runs_controller.set_overlay_shown([runs / "quickstart_sft"], False)
-    _end(controller)
-    _try(controller, application, runs / "quickstart_sft")
+    _end_run(controller)
+    _generate(controller, application, runs / "quickstart_sft")
     take("try")
     window.show_page("settings")
     controller.form.set_text("batch_size", "0")
     controller.form.set_text("learning_rate", "3e-4")
     take("settings")
     if extremes:
-        _extremes(controller)
+        _enter_extreme_values(controller)
         window.show_page("plots")
         take("extremes")
     controller.form.reset()
@@ -167,18 +169,18 @@ def _take(path: Path, application: QApplication, controller: Controller) -> None
 
     _wait(application, lambda: True)
     picture = controller.window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
-    picture.save(str(path), quality=0)  # 0: as small as it goes
+    picture.save(str(path), quality=0)  # 0: highest compression
 
 
 def _take_welcome(folder: Path, tail: str, application: QApplication, controller: Controller) -> None:
-    """The first start: before there are runs, and once the machine is known."""
-    welcoming = controller.welcome_controller
-    _wait(application, lambda: welcoming.is_shown and welcoming._machine is not None)
+    """Screenshot of the first start, after the hardware was probed."""
+    welcome = controller.welcome_controller
+    _wait(application, lambda: welcome.is_shown and welcome._machine is not None)
     _take(folder / f"welcome-{tail}.png", application, controller)
 
 
-def _line_up(controller: Controller) -> None:
-    """Two runs that wait, while another one trains."""
+def _fill_queue(controller: Controller) -> None:
+    """Add two runs to the queue."""
     from app.core.queue import new_item
 
     names = {"narrow": {"hidden_dim": 96}, "deep": {"n_layers": 6}}
@@ -188,7 +190,7 @@ def _line_up(controller: Controller) -> None:
 
 
 def _compare(controller: Controller, application: QApplication, runs: Path) -> None:
-    """The other run beside this one on the plots, its details below the table."""
+    """Overlay the other run on the plots, and show its details."""
     other = runs / "quickstart_sft"
     controller.window.show_page("runs")
     _wait(application, lambda: len(controller.window.runs.model.rows) >= 2)
@@ -197,19 +199,19 @@ def _compare(controller: Controller, application: QApplication, runs: Path) -> N
     _wait(application, lambda: bool(controller.runs_controller.overlays.visible_overlays(None)))
 
 
-def _try(controller: Controller, application: QApplication, run: Path) -> None:
-    """Let the newest checkpoint of a run answer, for real."""
-    page, voice = controller.window.playground, controller.playground_controller.sessions[0]
+def _generate(controller: Controller, application: QApplication, run: Path) -> None:
+    """Generate text with the newest checkpoint of a run."""
+    page, session = controller.window.playground, controller.playground_controller.sessions[0]
     controller.window.show_page("try")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
     controller.playground_controller.select_checkpoint(newest)
     page.prompt.setPlainText(_PROMPT)
     page.write.click()
-    _wait(application, lambda: voice.state != "off" and not voice.is_busy, 120.0)
+    _wait(application, lambda: session.state != "off" and not session.is_busy, 120.0)
 
 
 def _replay(controller: Controller, run: Path) -> None:
-    """The first three quarters of a run, as if a trainer sent its events now."""
+    """Process the first three quarters of the events of a run."""
     from app.core.history.run_list import load_events
     from app.core.run_state import ProcessStarted
     from trainer_core import protocol
@@ -225,7 +227,7 @@ def _replay(controller: Controller, run: Path) -> None:
     controller.render()
 
 
-def _end(controller: Controller) -> None:
+def _end_run(controller: Controller) -> None:
     from app.core.run_state import ProcessExited
     from trainer_core import protocol
 
@@ -234,7 +236,7 @@ def _end(controller: Controller) -> None:
     controller.render()
 
 
-def _extremes(controller: Controller) -> None:
+def _enter_extreme_values(controller: Controller) -> None:
     controller.form.add_data([_LONG])
     controller.window.setup.run_name.setText("一个特别特别长的运行名称" * 5)
     controller.form.set_run_name("一个特别特别长的运行名称" * 5)

@@ -18,7 +18,6 @@ IconName = Literal[
     "resume",
     "stop",
     "close",
-    "reset",
     "fits",
     "tight",
     "does_not_fit",

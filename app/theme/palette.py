@@ -1,9 +1,9 @@
-"""The colours of both themes, by name. A theme is this table; nothing else in the window names a colour.
+"""Colors of both themes.
 
-The curve colours are those of Okabe and Ito (2008), which people with any common colour-blindness
-tell apart; the light theme's are darkened and the dark theme's lightened until each has a contrast
-of at least 3:1 with the surface it is drawn on (WCAG 2.2, 1.4.11). Of g to k any two are far apart with any
-common colour-blindness, too; beside the first six they need a second sign.
+The first six curve colors are those of Okabe and Ito (2008), which are distinguishable with any common color blindness.
+They are darkened in the light theme and lightened in the dark one, to a contrast of at least 3:1 with the surface
+(WCAG 2.2, 1.4.11). Colors g to k are distinguishable from each other, but not always from the first six: curves with
+these colors differ in a second property.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ThemeChoice = Literal["light", "dark", "system"]
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One theme."""
+    """Colors of a theme."""
 
     name: ThemeName
     window: str  # behind everything
@@ -41,14 +41,14 @@ class Palette:
     curve_d: str
     curve_e: str
     curve_f: str
-    curve_g: str  # g to k: further runs laid over the plots
+    curve_g: str  # g to k: overlaid runs
     curve_h: str
     curve_i: str
     curve_j: str
     curve_k: str
-    loss_token_a: str  # behind tokens that the loss counts; a and b in turn, so that tokens are told apart
+    loss_token_a: str  # background of tokens that count towards the loss; a and b alternate
     loss_token_b: str
-    context_token_a: str  # behind tokens that are only given
+    context_token_a: str  # background of the other tokens
     context_token_b: str
 
 
@@ -121,4 +121,4 @@ DARK: Final = Palette(
 )
 
 SPACING: Final = 8
-"""The one spacing unit, in device-independent pixels; halves and multiples of it everywhere."""
+"""Spacing unit in device-independent pixels. Layouts use halves and multiples of it."""

@@ -278,16 +278,21 @@ def line_edit(name: str, *, clear: bool = False) -> QLineEdit:
     return set_object_name(QLineEdit(clearButtonEnabled=clear), name)
 
 
+def local_paths(event: QDropEvent) -> list[str]:
+    """Return the local files and folders of an event."""
+    return [str(Path(url.toLocalFile())) for url in event.mimeData().urls() if url.isLocalFile()]
+
+
 class PathLineEdit(QLineEdit):
     """Line edit for a path. A dropped file or folder replaces the text."""
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802 - Qt's name
-        paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
+        paths = local_paths(event)
         if not paths:
             super().dropEvent(event)
             return
         event.acceptProposedAction()
-        self.setText(str(Path(paths[0])))
+        self.setText(paths[0])
         self.textEdited.emit(self.text())
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 - Qt's name

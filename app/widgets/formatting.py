@@ -103,13 +103,13 @@ def format_allowed_values(knob: Knob) -> str:
 def _format_range(low: str, high: str, knob: Knob) -> str:
     if knob.kind == "int":
         return tr("common.whole_number_from_low_high", low=low, high=high)
-    if knob.minimum_open and knob.maximum_open:
-        return tr("common.number_above_low_below_high", low=low, high=high)
-    if knob.minimum_open:
-        return tr("common.number_above_low_at_most", low=low, high=high)
-    if knob.maximum_open:
-        return tr("common.number_from_low_below_high", low=low, high=high)
-    return tr("common.number_from_low_high", low=low, high=high)
+    key = {
+        (True, True): "common.number_above_low_below_high",
+        (True, False): "common.number_above_low_at_most",
+        (False, True): "common.number_from_low_below_high",
+        (False, False): "common.number_from_low_high",
+    }[knob.minimum_open, knob.maximum_open]
+    return tr(key, low=low, high=high)
 
 
 def _format_bound(value: float | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Base of the item models of tables, the look that tables share, and buttons bound to actions."""
+"""Base class of table models, common table options, and buttons bound to actions."""
 
 from __future__ import annotations
 

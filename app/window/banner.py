@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QPlainTextEdit,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QToolButton, QVBoxLayout, QWidget
 
 from app.texts import tr
 from app.theme.icons import icon
@@ -40,7 +33,7 @@ class BannerContent:
 class BannerArea(TranslatableWidget):
     """Stack of banners, newest first."""
 
-    resume_pressed = Signal()
+    resume_requested = Signal()
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -52,19 +45,15 @@ class BannerArea(TranslatableWidget):
         self.hide()
 
     @property
-    def texts(self) -> list[str]:
-        return [banner.content.format_text() for banner in self._banners]
+    def contents(self) -> list[BannerContent]:
+        return [banner.content for banner in self._banners]
 
-    @property
-    def newest(self) -> BannerContent | None:
-        return self._banners[0].content if self._banners else None
-
-    def add(self, text: BannerContent) -> None:
-        for known in [banner for banner in self._banners if text.key and banner.content.key == text.key]:
-            self._remove(known)
-        banner = _BannerWidget(text, self._palette)
+    def add(self, content: BannerContent) -> None:
+        for replaced in [banner for banner in self._banners if content.key and banner.content.key == content.key]:
+            self._remove(replaced)
+        banner = _BannerWidget(content, self._palette)
         banner.closed.connect(lambda: self._remove(banner))
-        banner.resume_pressed.connect(self.resume_pressed)
+        banner.resume_requested.connect(self.resume_requested)
         self._banners.insert(0, banner)
         self._layout.insertWidget(0, banner)
         for extra in self._banners[_MAX_BANNERS:]:
@@ -99,24 +88,24 @@ class BannerArea(TranslatableWidget):
 
 class _BannerWidget(QFrame):
     closed = Signal()
-    resume_pressed = Signal()
+    resume_requested = Signal()
 
-    def __init__(self, text: BannerContent, palette: Palette) -> None:
+    def __init__(self, content: BannerContent, palette: Palette) -> None:
         super().__init__()
-        self.content = text
+        self.content = content
         self.setObjectName("banner")
-        self.setProperty("level", text.level)
+        self.setProperty("level", content.level)
         self._level_label, self._text_label = label("section"), label(wrap=True)
         self._text_label.setTextFormat(Qt.TextFormat.PlainText)
         self._text_label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._details_button = push_button("flat", checkable=True)
-        self._details_button.setVisible(bool(text.detail))
+        self._details_button.setVisible(bool(content.detail))
         self._resume_button = push_button("bannerResume")
-        self._resume_button.setVisible(text.offers_resume)
+        self._resume_button.setVisible(content.offers_resume)
         self.close_button = set_object_name(QToolButton(), "flat")
         self._detail: QPlainTextEdit | None = None  # built when it is opened
         self._details_button.toggled.connect(self._show_detail)
-        self._resume_button.clicked.connect(self.resume_pressed)
+        self._resume_button.clicked.connect(self.resume_requested)
         self.close_button.clicked.connect(self.closed)
         self._build_layout()
         self.retheme(palette)
@@ -125,8 +114,8 @@ class _BannerWidget(QFrame):
     def _build_layout(self) -> None:
         row = QHBoxLayout()
         row.setSpacing(SPACING)
-        for words in (self._level_label, self._text_label):
-            words.setContentsMargins(0, SPACING // 2, 0, 0)  # aligns with the texts of the buttons
+        for text_label in (self._level_label, self._text_label):
+            text_label.setContentsMargins(0, SPACING // 2, 0, 0)  # aligns with the texts of the buttons
         row.addWidget(self._level_label, 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(self._text_label, 1, Qt.AlignmentFlag.AlignTop)
         for widget in (self._resume_button, self._details_button, self.close_button):
@@ -148,8 +137,7 @@ class _BannerWidget(QFrame):
         self.close_button.setIcon(icon("close", palette.text, palette.muted))
 
     def retranslate(self) -> None:
-        kinds = {"warning": tr("window.warning"), "error": tr("window.error")}
-        self._level_label.setText(kinds[self.content.level])
+        self._level_label.setText(tr("window.warning" if self.content.level == "warning" else "window.error"))
         self._text_label.setText(self.content.format_text())
         self._details_button.setText(tr("window.details"))
         self._resume_button.setText(tr("window.resume"))

@@ -26,26 +26,20 @@ class BannerController(QObject):
         active_run.ended.connect(self._on_run_ended)
         active_run.process.protocol_incompatible.connect(self._show_incompatible)
 
-    def show_error(self, error: TraindeckError) -> None:
-        """Display an error of the window."""
+    def show_error(self, error: TraindeckError | protocol.CodedEvent, level: Level = "error") -> None:
+        """Display an error of the window, or an error or a warning of the trainer."""
 
         def text() -> str:
             return formatting.localized_message(error.code, error.params)
 
-        self._banners.add(BannerContent("error", text, error.detail, error.code))
+        resumable = isinstance(error, protocol.Error) and self._machine.has_checkpoint
+        self._banners.add(BannerContent(level, text, error.detail, error.code, offers_resume=resumable))
 
     def _on_event(self, event: AnyEvent) -> None:
         if isinstance(event, protocol.Warn):
-            self._show_event("warning", event)
+            self.show_error(event, "warning")
         elif isinstance(event, protocol.Error):
-            self._show_event("error", event)
-
-    def _show_event(self, level: Level, event: protocol.CodedEvent) -> None:
-        def text() -> str:
-            return formatting.localized_message(event.code, event.params)
-
-        resumable = isinstance(event, protocol.Error) and self._machine.has_checkpoint
-        self._banners.add(BannerContent(level, text, event.detail, event.code, offers_resume=resumable))
+            self.show_error(event)
 
     def _on_run_ended(self, outcome: ProcessOutcome) -> None:
         if self._active_run.auto_restart.gave_up is not None:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QEvent, QObject, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QFont, QPainter, QPaintEvent, QPalette, QPen, QRegion
-from PySide6.QtWidgets import QWidget
+from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QPainter, QPaintEvent, QPalette, QPen, QRegion
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.texts import tr
 from app.theme.palette import SPACING
+from app.widgets.basic import ElidedLabel, card, label, local_paths, set_object_name, vertical_layout
 
 _BACKDROP_ALPHA: Final = 225  # of 255
 _CARD_WIDTH: Final = 560  # pixels
@@ -25,8 +26,16 @@ class DropIndicator(QWidget):
 
     def __init__(self, window: QWidget, validation: QWidget) -> None:
         super().__init__(window)
-        self._validation_widget = validation
-        self._lines = ("", "")
+        self._window, self._validation_widget = window, validation
+        self._title = label("stateWord", centred=True)
+        self._names = set_object_name(ElidedLabel(Qt.TextElideMode.ElideMiddle), "muted")
+        self._names.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        content = vertical_layout()
+        content.addWidget(self._title)
+        content.addWidget(self._names)
+        frame = card(content)
+        frame.setFixedWidth(_CARD_WIDTH)
+        QVBoxLayout(self).addWidget(frame, 0, Qt.AlignmentFlag.AlignCenter)
         self.hide()
         window.setAcceptDrops(True)
         window.installEventFilter(self)
@@ -45,10 +54,13 @@ class DropIndicator(QWidget):
         paths = local_paths(event)
         if not paths:
             return False
-        lines = self._format_lines(paths, for_validation=self._is_for_validation(event))
-        if self.isHidden() or lines != self._lines:
-            self._lines = lines
-            self._show_over_window()
+        for_validation = self._is_for_validation(event)
+        self._title.setText(tr("window.drop_use_as_validation_data") if for_validation else tr("window.drop_train_on"))
+        self._names.setText(_format_names(paths))
+        if self.isHidden():
+            self.setGeometry(self._window.rect())
+            self.raise_()
+            self.show()
         _accept_as_copy(event)
         return True
 
@@ -64,29 +76,12 @@ class DropIndicator(QWidget):
     @property
     def text(self) -> str:
         """The announcement, or empty while nothing is dragged."""
-        return "" if self.isHidden() else "\n".join(self._lines)
-
-    def _format_lines(self, paths: list[str], *, for_validation: bool) -> tuple[str, str]:
-        names = ", ".join(Path(path).name or path for path in paths[:3])
-        if len(paths) > 3:
-            names = tr("window.names_and_count_more", names=names, count=len(paths) - 3)
-        return tr("window.drop_use_as_validation_data") if for_validation else tr("window.drop_train_on"), names
-
-    def _show_over_window(self) -> None:
-        self.setGeometry(self._window().rect())
-        self.raise_()
-        self.show()
-        self.update()
-
-    def _window(self) -> QWidget:
-        window = self.parentWidget()
-        assert window is not None
-        return window
+        return "" if self.isHidden() else f"{self._title.text()}\n{self._names.text()}"
 
     def _validation_area(self) -> QRect:
         """Visible part of the validation data, in coordinates of the window."""
-        seen = self._validation_widget.visibleRegion().boundingRect()
-        return QRect(self._validation_widget.mapTo(self._window(), seen.topLeft()), seen.size())
+        visible = self._validation_widget.visibleRegion().boundingRect()
+        return QRect(self._validation_widget.mapTo(self._window, visible.topLeft()), visible.size())
 
     def _is_for_validation(self, event: QDropEvent) -> bool:
         return self._validation_area().contains(event.position().toPoint())
@@ -94,42 +89,24 @@ class DropIndicator(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
         painter, palette = QPainter(self), self.palette()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        veil = QColor(palette.color(QPalette.ColorRole.Window))
-        veil.setAlpha(_BACKDROP_ALPHA)
+        backdrop = QColor(palette.color(QPalette.ColorRole.Window))
+        backdrop.setAlpha(_BACKDROP_ALPHA)
         area = QRectF(self._validation_area()).adjusted(-4, -4, 4, 4)
         painter.setClipRegion(QRegion(self.rect()) - QRegion(area.toRect()))
-        painter.fillRect(self.rect(), veil)
+        painter.fillRect(self.rect(), backdrop)
         painter.setClipping(False)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Highlight), 2, Qt.PenStyle.DashLine))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(*(2 * (1.5 * SPACING,)), *(2 * (-1.5 * SPACING,))), 8, 8)
+        margin = 1.5 * SPACING
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(margin, margin, -margin, -margin), 8, 8)
         painter.drawRoundedRect(area, 4, 4)
-        middle = self.rect().center().y()
-        width = min(_CARD_WIDTH, self.width() - 8 * SPACING)
-        painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))
-        painter.setBrush(palette.color(QPalette.ColorRole.Button))
-        painter.drawRoundedRect(QRectF((self.width() - width) / 2, middle - 56, width, 112), 8, 8)
-        self._draw(painter, self._lines[0], middle - 14, 15, palette.color(QPalette.ColorRole.WindowText))
-        self._draw(painter, self._lines[1], middle + 16, 10, palette.color(QPalette.ColorRole.PlaceholderText))
 
-    def _draw(self, painter: QPainter, text: str, y: int, points: int, colour: QColor) -> None:
-        font = QFont(self.font())
-        font.setPointSize(points)
-        painter.setFont(font)
-        painter.setPen(colour)
-        side = (self.width() - min(_CARD_WIDTH, self.width() - 8 * SPACING)) // 2 + 2 * SPACING
-        room = self.rect().adjusted(side, 0, -side, 0)
-        room.setTop(y - 20)
-        room.setHeight(40)
-        shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, room.width())
-        painter.drawText(room, Qt.AlignmentFlag.AlignCenter, shown)
+
+def _format_names(paths: list[str]) -> str:
+    names = ", ".join(Path(path).name or path for path in paths[:3])
+    return names if len(paths) <= 3 else tr("window.names_and_count_more", names=names, count=len(paths) - 3)
 
 
 def _accept_as_copy(event: QDropEvent) -> None:
     """Accept as a copy: after a move, a file manager deletes the files."""
     event.setDropAction(Qt.DropAction.CopyAction)
     event.accept()
-
-
-def local_paths(event: QDropEvent) -> list[str]:
-    """Return the local files and folders of an event."""
-    return [str(Path(url.toLocalFile())) for url in event.mimeData().urls() if url.isLocalFile()]

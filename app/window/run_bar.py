@@ -29,7 +29,7 @@ _PROGRESS_STEPS = 1000
 class RunBar(TranslatableWidget):
     """Buttons of the run commands, and the state of a run. Which commands are possible is up to `Menus.display`."""
 
-    show_reason_pressed = Signal()  # show what prevents a start
+    show_reason_clicked = Signal()  # show what prevents a start
 
     def __init__(self, palette: Palette, commands: Menus) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class RunBar(TranslatableWidget):
         for name in ("start", "check", "pause", "resume", "stop"):
             commands.bind_button(name, getattr(self, name))
         self.queue.clicked.connect(commands.actions["add_to_queue"].trigger)
-        self.show_reason_button.clicked.connect(self.show_reason_pressed)
+        self.show_reason_button.clicked.connect(self.show_reason_clicked)
         self.retheme(palette)
         self.retranslate()
 

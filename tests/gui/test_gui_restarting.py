@@ -92,5 +92,5 @@ def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, 
         crashed.active_run.restart_now()
         qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.CRASHED, timeout=20_000)
     assert crashed.active_run.auto_restart.pending is None
-    assert any(text.startswith("Started again 2 times") for text in crashed.window.banners.texts)
+    assert any(content.format_text().startswith("Started again 2 times") for content in crashed.window.banners.contents)
     assert crashed.window.run_bar.resume.isEnabled()

@@ -109,8 +109,7 @@ def test_a_crash_shows_the_last_words(make_window: MakeWindow, qtbot: QtBot, mod
     controller = make_window(mode)
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.CRASHED)
-    banner = controller.window.banners.newest
-    assert banner is not None
+    banner = controller.window.banners.contents[0]
     assert "ended unexpectedly" in banner.format_text()
     assert words in banner.detail
     if mode == "abort" and sys.platform != "win32":  # there its code, 3, tells nothing
@@ -126,7 +125,7 @@ def test_an_error_is_told_in_the_windows_language(
     controller = make_window("error", language)
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.FAILED)
-    assert words in controller.window.banners.texts[0]
+    assert words in controller.window.banners.contents[0].format_text()
 
 
 def test_a_trainer_that_cannot_be_started_is_told(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -134,7 +133,7 @@ def test_a_trainer_that_cannot_be_started_is_told(make_window: MakeWindow, qtbot
     controller.active_run.process._command = ["/no/such/program"]
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.CRASHED)
-    assert "could not be started" in controller.window.banners.texts[0]
+    assert "could not be started" in controller.window.banners.contents[0].format_text()
 
 
 def test_the_window_goes_on_breathing_under_a_flood_of_events(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -128,4 +128,4 @@ def test_closing_an_earlier_run_shows_the_own_one_again(
 def test_a_folder_without_a_run_is_told(make_window: MakeWindow, tmp_path: Path) -> None:
     controller = make_window()
     controller.open_run(tmp_path / "nowhere")
-    assert "There is no run" in controller.window.banners.texts[0]
+    assert "There is no run" in controller.window.banners.contents[0].format_text()

@@ -114,7 +114,7 @@ class SetupController(QObject):
         onboarding.hint_pressed.connect(self.reveal_next_step)
         onboarding.closed.connect(lambda: self.show_onboarding_steps(False))
         onboarding.setVisible(self._settings.path)
-        window.run_bar.show_reason_pressed.connect(self.reveal_blocking_field)
+        window.run_bar.show_reason_clicked.connect(self.reveal_blocking_field)
         window.setup.data.preview_requested.connect(self.inspect_data)
         self.drop_indicator.dropped.connect(form.add_data)
         self.drop_indicator.dropped_for_validation.connect(form.add_validation_data)
