@@ -9,7 +9,10 @@ from trainer_core.messages.amounts import format_bytes, format_percentage
 from trainer_core.protocol import DataReport, Source
 from trainer_core.texts import Language, get
 
-_ROLES = ("text", "prompt", "response", "input", "system", "messages", "tools")
+_ROLE_NAMES = {
+    "text": "data.text", "prompt": "data.prompt", "response": "data.response", "input": "data.input",
+    "system": "data.system", "messages": "data.messages", "tools": "data.tools",
+}  # fmt: skip
 
 
 class KeyFigure(NamedTuple):
@@ -52,35 +55,35 @@ def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
 def table_rows(report: DataReport, language: Language) -> list[tuple[str, str]]:
     """Return the other figures as (name, value), actionable ones first."""
     read = report.read
-    rows = {"longer_than_a_sequence": _part(report.over_length, read.documents)}
+    rows = {"data.longer_than_a_sequence": _part(report.over_length, read.documents)}
     if report.task == "sft":
-        rows["tokens_cut_away"] = _part(report.truncated_tokens, read.tokens)
-        rows["left_out_no_room_for"] = _part(report.dropped, read.documents)
+        rows["data.tokens_cut_away"] = _part(report.truncated_tokens, read.tokens)
+        rows["data.left_out_no_room_for"] = _part(report.dropped, read.documents)
     else:
-        rows["tokens_left_over_at_end"] = f"{report.remainder_tokens:,}"
+        rows["data.tokens_left_over_at_end"] = f"{report.remainder_tokens:,}"
     if report.skipped_turns:
-        rows["tool_messages_left_out"] = f"{report.skipped_turns:,}"
+        rows["data.tool_messages_left_out"] = f"{report.skipped_turns:,}"
     if report.packed_sequences is not None and report.fill is not None:
         packed, alone = format_percentage(report.fill, 1), format_percentage(report.fill_unpacked or 0, 1)
-        rows["packed_into_sequences"] = f"{report.packed_sequences:,}"
-        rows["filled_with_tokens"] = get("data.packed_unpacked_alone", language, packed=packed, alone=alone)
-    rows["duplicates"] = _part(report.duplicates, read.rows)
+        rows["data.packed_into_sequences"] = f"{report.packed_sequences:,}"
+        rows["data.filled_with_tokens"] = get("data.packed_unpacked_alone", language, packed=packed, alone=alone)
+    rows["data.duplicates"] = _part(report.duplicates, read.rows)
     if report.overlap:
-        rows["validation_rows_also_in_training"] = _part(report.overlap, report.validation_rows)
-    rows["rows_without_text"] = f"{report.empty:,}"
-    rows["rows_that_cannot_be_used"] = f"{report.bad:,}"
-    rows["undecodable_bytes"] = _part(report.undecodable, report.read_bytes)
+        rows["data.validation_rows_also_in_training"] = _part(report.overlap, report.validation_rows)
+    rows["data.rows_without_text"] = f"{report.empty:,}"
+    rows["data.rows_that_cannot_be_used"] = f"{report.bad:,}"
+    rows["data.undecodable_bytes"] = _part(report.undecodable, report.read_bytes)
     sign = "" if report.complete else "≈ "
-    rows["characters"] = f"{sign}{report.total.characters:,}"
+    rows["data.characters"] = f"{sign}{report.total.characters:,}"
     if not report.splits_documents:  # a split of plain text has no documents
-        rows["documents_to_train_on"] = f"{sign}{report.train_documents:,}"
-        rows["documents_held_back"] = f"{sign}{report.validation_documents:,}"
+        rows["data.documents_to_train_on"] = f"{sign}{report.train_documents:,}"
+        rows["data.documents_held_back"] = f"{sign}{report.validation_documents:,}"
     held_out = format_percentage(report.validation_tokens, report.total.tokens)
-    rows["tokens_to_train_on"] = f"{sign}{report.train_tokens:,}"
-    rows["tokens_held_back"] = f"{sign}{report.validation_tokens:,} ({held_out})"
-    rows["tokens_per_step"] = f"{report.tokens_per_step:,}"
-    rows["vocabulary"] = f"{report.vocab_size:,}"
-    return [(get(f"data.{key}", language), value) for key, value in rows.items()]
+    rows["data.tokens_to_train_on"] = f"{sign}{report.train_tokens:,}"
+    rows["data.tokens_held_back"] = f"{sign}{report.validation_tokens:,} ({held_out})"
+    rows["data.tokens_per_step"] = f"{report.tokens_per_step:,}"
+    rows["data.vocabulary"] = f"{report.vocab_size:,}"
+    return [(get(key, language), value) for key, value in rows.items()]
 
 
 def _part(part: int, whole: int) -> str:
@@ -111,7 +114,7 @@ def format_file_kind(source: Source) -> str:
 
 def format_columns(source: Source, language: Language) -> str:
     """Return the columns by role: `prompt: question, response: answer`."""
-    names = {role: get(f"data.{role}", language) for role in _ROLES}
+    names = {role: get(key, language) for role, key in _ROLE_NAMES.items()}
     roles = source.column_roles.items()
     columns = [column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles]
     return ", ".join(columns or source.columns)
