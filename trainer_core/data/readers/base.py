@@ -54,8 +54,8 @@ class SourceFile:
 class ReadOptions:
     """How to read a file.
 
-    `columns`: the columns to read; empty for all. `piece_chars`: length of the pieces of plain text. `skip_rows`:
-    resume after this number of rows (good and bad) or pieces.
+    `columns`: the columns to read, at least; empty for all. `piece_chars`: length of the pieces of plain text.
+    `skip_rows`: resume after this number of rows (good and bad) or pieces.
     """
 
     columns: tuple[str, ...] = ()

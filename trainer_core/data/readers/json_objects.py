@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Final, TypedDict, cast
+from typing import Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from trainer_core.data.readers.base import (
 from trainer_core.data.readers.text import split_lines
 
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of msgspec
-_HEAD_BYTES: Final = 64 * 1024  # checked for lines that end in "\r" alone
 _SEPARATORS: Final = b", \t\r\n"
 _SCALAR_END: Final = re.compile(rb"[, \t\r\n\]}]")
 # Ends at a bracket, at the quote of a string that is not complete yet, or at the end of the buffer.
@@ -41,25 +40,22 @@ def read_jsonl(source: SourceFile, options: ReadOptions, stats: ReadStats) -> It
     stats.unit = "line"
     numbered = enumerate(split_lines(_read_utf8(source, stats), b"\n", MAX_ROW_BYTES), 1)
     filled = ((number, line) for number, line in numbered if line is None or not _is_blank(line))
-    return decode_rows(filled, RowDecoder(options.columns, stats).decode_row, options, stats)
+    return decode_rows(filled, lambda data: decode_object(data, stats), options, stats)
 
 
 def read_json(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
     """Rows of an array of JSON objects. Elements that are not objects are bad rows."""
     stats.unit = "element"
     elements = enumerate(_iter_elements(source, stats), 1)
-    return decode_rows(elements, RowDecoder(options.columns, stats).decode_row, options, stats)
+    return decode_rows(elements, lambda data: decode_object(data, stats), options, stats)
 
 
 def _read_utf8(source: SourceFile, stats: ReadStats) -> Iterator[bytes]:
-    """The file as UTF-8 in chunks, without a byte order mark."""
+    """The file as UTF-8 in chunks."""
     chunks = read_chunks(source, stats)
-    head = b""
-    while len(head) < _HEAD_BYTES and (chunk := next(chunks, b"")):
-        head += chunk
-    if source.encoding in ("utf-8", "utf-8-sig") and (b"\r" not in head or b"\n" in head):
-        return chain([head.removeprefix(b"\xef\xbb\xbf")], chunks)
-    return (text.encode("utf-8") for text in decode_chunks(chain([head], chunks), source.encoding, stats))
+    if source.encoding == "utf-8":
+        return chunks
+    return (text.encode("utf-8") for text in decode_chunks(chunks, source.encoding, stats))
 
 
 def _is_blank(line: bytes) -> bool:
@@ -68,43 +64,28 @@ def _is_blank(line: bytes) -> bool:
     return not filled or (filled[0] >= 0x80 and not filled.decode("utf-8", "replace").strip(" \ufeff\u3000\xa0"))
 
 
-class RowDecoder:
-    """Decodes JSON objects (UTF-8 bytes) to rows with the requested columns."""
+def decode_object(data: bytes | None, stats: ReadStats) -> Row | str:
+    """The row, or why it is bad. `data`: one object as UTF-8; None for one that is too long."""
+    if data is None:
+        return TOO_LONG
+    try:
+        row = msgspec.json.decode(data)
+    except _DECODE_ERRORS:
+        return _decode_leniently(data, stats)
+    return row if isinstance(row, dict) else "not a JSON object"
 
-    def __init__(self, columns: tuple[str, ...], stats: ReadStats) -> None:
-        self._columns = columns
-        self._stats = stats
-        # msgspec 0.22 sometimes misses the non-ASCII keys of a TypedDict.
-        self._selects_after_decoding = not columns or not all(name.isascii() for name in columns)
-        kind: Any = dict[str, Any]
-        if not self._selects_after_decoding:
-            kind = cast(Callable[..., Any], TypedDict)("Columns", dict.fromkeys(columns, Any), total=False)
-        self._decode = msgspec.json.Decoder(kind).decode
 
-    def decode_row(self, data: bytes | None) -> Row | str:
-        """The row, or why it is bad. `data`: one object; None for one that is too long."""
-        if data is None:
-            return TOO_LONG
-        try:
-            row = self._decode(data)
-        except _DECODE_ERRORS:
-            return self._decode_leniently(data)
-        return self._select_columns(row) if self._selects_after_decoding else cast(Row, row)
-
-    def _select_columns(self, row: dict[str, Any]) -> Row:
-        return {name: row[name] for name in self._columns if name in row} if self._columns else row
-
-    def _decode_leniently(self, data: bytes) -> Row | str:
-        """Accepts NaN, infinities, lone surrogates, invalid UTF-8, and a byte order mark (of joined files)."""
-        decoder = TextDecoder("utf-8")
-        text = decoder.decode(data, final=True)
-        self._stats.undecodable += decoder.undecodable
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "") or type(error).__name__
-            return str(reason).removesuffix(" at").removesuffix(" starting")  # without the position in the row
-        return self._select_columns(row) if isinstance(row, dict) else "not a JSON object"
+def _decode_leniently(data: bytes, stats: ReadStats) -> Row | str:
+    """Accepts NaN, infinities, lone surrogates, invalid UTF-8, and a byte order mark (of joined files)."""
+    decoder = TextDecoder("utf-8")
+    text = decoder.decode(data, final=True)
+    stats.undecodable += decoder.undecodable
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", "") or type(error).__name__
+        return str(reason).removesuffix(" at").removesuffix(" starting")  # without the position in the row
+    return row if isinstance(row, dict) else "not a JSON object"
 
 
 # --- arrays ----------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ from trainer_core.data.readers.base import (
     decode_rows,
     read_chunks,
 )
-from trainer_core.data.readers.json_objects import RowDecoder
+from trainer_core.data.readers.json_objects import decode_object
 
-_PATH_TRAVERSAL: Final = re.compile(r"(^|[/\\])\.\.($|[/\\])|^[/\\]|^[A-Za-z]:")
 _MEMBER_NAME: Final = re.compile(r"((?:.*/)?[^/.]+)\.([^/]*)")  # key and what follows the first dot of the name
 _TEXT, _JSON = "txt", "json"
 _MAX_HEADER_BYTES: Final = 1024 * 1024
@@ -39,7 +38,6 @@ Members = dict[str, bytes | None]  # by extension; None if longer than MAX_ROW_B
 class _Member(NamedTuple):
     """A .txt or .json file in the archive."""
 
-    name: str
     sample_key: str
     extension: str
     data: bytes | None
@@ -48,15 +46,10 @@ class _Member(NamedTuple):
 def read_tar(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
     """One row per sample: `.txt` is its text, the keys of `.json` are its columns. Other members are ignored."""
     stats.unit = "sample"
-    decoder = RowDecoder(options.columns, stats)
-    return decode_rows(
-        _iter_samples(source, stats), lambda members: _decode_sample(members, decoder, stats), options, stats
-    )
+    return decode_rows(_iter_samples(source, stats), lambda members: _decode_sample(members, stats), options, stats)
 
 
-def _decode_sample(members: Members | str, decoder: RowDecoder, stats: ReadStats) -> Row | str:
-    if isinstance(members, str):
-        return members
+def _decode_sample(members: Members, stats: ReadStats) -> Row | str:
     row: Row = {}
     for extension, data in sorted(members.items()):  # .json before .txt, whose text wins
         if data is None:
@@ -65,7 +58,7 @@ def _decode_sample(members: Members | str, decoder: RowDecoder, stats: ReadStats
         if extension == _TEXT:
             row = {**row, TEXT: text}
             continue
-        found = decoder.decode_row(text.encode("utf-8"))
+        found = decode_object(text.encode("utf-8"), stats)
         if isinstance(found, str):
             return f".{extension}: {found}"
         row = found
@@ -73,24 +66,17 @@ def _decode_sample(members: Members | str, decoder: RowDecoder, stats: ReadStats
 
 
 def _decode_text(data: bytes, stats: ReadStats) -> str:
-    """A member's text; its encoding is detected."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        decoder = TextDecoder(detect_encoding(io.BytesIO(data), len(data)))
-        text = decoder.decode(data, final=True)
-        stats.undecodable += decoder.undecodable
-        return text
+    decoder = TextDecoder(detect_encoding(io.BytesIO(data), len(data)))
+    text = decoder.decode(data, final=True)
+    stats.undecodable += decoder.undecodable
+    return text
 
 
-def _iter_samples(source: SourceFile, stats: ReadStats) -> Iterator[tuple[str, Members | str]]:
-    """Key and members of each sample, or why it is bad."""
+def _iter_samples(source: SourceFile, stats: ReadStats) -> Iterator[tuple[str, Members]]:
+    """Key and members of each sample."""
     key = ""
     members: Members = {}
     for member in _iter_members(source, stats):
-        if _PATH_TRAVERSAL.search(member.name):
-            yield member.name, "its name leads out of the archive"
-            continue
         if members and (member.sample_key != key or member.extension in members):
             yield key, members
             members = {}
@@ -112,7 +98,7 @@ def _iter_members(source: SourceFile, stats: ReadStats) -> Iterator[_Member]:
                 key, extension = _split_name(entry.name) if entry.isreg() else ("", "")
                 if extension in (_TEXT, _JSON):
                     content = archive.extractfile(entry) if entry.size <= MAX_ROW_BYTES else None
-                    yield _Member(entry.name, key, extension, content.read() if content else None)
+                    yield _Member(key, extension, content.read() if content else None)
                 else:
                     ignored += entry.isreg()
                     stats.ignored = ignored
