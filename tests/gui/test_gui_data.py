@@ -340,16 +340,16 @@ def test_both_ends_of_the_length_axis_are_labelled(make_window: MakeWindow, qtbo
             histogram.show_bins(bins, 256, cut=False)
             qtbot.wait(20)
             labels = x_labels(histogram)
-            assert (labels[0], labels[-1]) == (format_short(edges[0], 3), format_short(edges[-1], 3))
-            assert len(labels) <= width / 40
+            assert (labels[0], labels[-1]) == (format_short(edges[0]), format_short(edges[-1]))
+            assert len(labels) <= 7
 
 
 def test_numbers_of_the_axis_are_abbreviated_as_on_the_tiles(make_window: MakeWindow) -> None:
     controller = make_window()
     figures_ = (1024, 32_768, 131_072, 9_999_999, 250_000_000)
-    assert [format_short(one, 3) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
+    assert [format_short(one) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
     controller.set_language("zh")
-    assert [format_short(one, 3) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
+    assert [format_short(one) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
     bins = [protocol.LengthBin(start=16_384, stop=32_768, documents=76_000)]
     page = show_report(controller, msgspec.structs.replace(REPORT, lengths=bins))
     assert page.histogram is not None

@@ -16,43 +16,17 @@ from trainer_core.protocol import LengthBin
 
 _AXIS_WIDTH = 52
 _LABEL_WIDTH = 46  # pixels
+_MAX_LABELS = 6
 
 
-class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
-    """Axis with the edges of the bins as ticks. All bars have the same width."""
-
-    def __init__(self) -> None:
-        super().__init__("bottom")
-        self.edges: list[int] = []
-
-    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[int]]]:  # noqa: N802 - pyqtgraph's name
-        last = len(self.edges) - 1
-        if last < 1:
-            return []
-        room = max(1, int(size // _LABEL_WIDTH))
-        every = next((n for n in (1, 2, 4, 8, 16, 32) if len(self.edges) <= n * room), 64)
-        # Start at a power of two, so that the labels that remain are powers of two as well.
-        first = next((place for place, edge in enumerate(self.edges) if edge and edge & (edge - 1) == 0), 0) % every
-        between = [place for place in range(first, last, every) if every <= place <= last - every]
-        return [(float(every), [0, *between, last])]
-
-    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [format_short(self.edges[int(value)], 3) for value in values]
-
-
-class _Counts(pg.AxisItem):  # type: ignore[misc]
-    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [format_short(value, 4) if value == int(value) else "" for value in values]
-
-
-def format_short(value: float, digits: int) -> str:
-    """Format a whole number: 1,024, and from 10,000 on with `digits` digits: 32.8k, or 3.28 万."""
+def format_short(value: float) -> str:
+    """Format a whole number: 1,024, and from 10,000 on with three digits: 32.8k, or 3.28 万."""
     if value < 10_000:
         return f"{value:,.0f}"
     chinese = current_language() == "zh"
     units = ((1e8, " 亿"), (1e4, " 万")) if chinese else ((1e9, "B"), (1e6, "M"), (1e3, "k"))
     scale, unit = next(one for one in units if value >= one[0])
-    decimals = max(0, digits - len(f"{value / scale:.0f}"))
+    decimals = max(0, 3 - len(f"{value / scale:.0f}"))
     text = f"{value / scale:,.{decimals}f}"
     return (text.rstrip("0").rstrip(".") if decimals else text) + unit
 
@@ -61,8 +35,8 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
     """Bars over bins of lengths, and a line at the sequence length. Without pan and zoom."""
 
     def __init__(self, palette: Palette) -> None:
-        self._edges, self._counts = _Edges(), _Counts("left")
-        super().__init__(axisItems={"left": self._counts, "bottom": self._edges})
+        super().__init__()
+        self._axes = [self.getPlotItem().getAxis(side) for side in ("left", "bottom")]
         self._within, self._over = pg.BarGraphItem(x=[], height=[], width=1), pg.BarGraphItem(x=[], height=[], width=1)
         self._line = pg.InfiniteLine(angle=90, movable=False)
         for item in (self._within, self._over, self._line):
@@ -71,36 +45,39 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         plot.setMenuEnabled(False)
         plot.hideButtons()
         plot.getViewBox().setMouseEnabled(x=False, y=False)
-        # The labels at the ends extend beyond the bars by half of their width.
-        self._counts.setStyle(hideOverlappingLabels=True)
-        self._edges.setStyle(hideOverlappingLabels=_LABEL_WIDTH // 2)
-        plot.layout.setContentsMargins(1, 1, _LABEL_WIDTH // 2, 1)
-        self._counts.setWidth(_AXIS_WIDTH)
-        self._edges.setHeight(20)
+        plot.layout.setContentsMargins(1, 1, _LABEL_WIDTH // 2, 1)  # half of the last label
+        left, bottom = self._axes
+        left.setWidth(_AXIS_WIDTH)
+        bottom.setHeight(20)
+        bottom.setStyle(hideOverlappingLabels=_LABEL_WIDTH // 2)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.retheme(palette)
 
     def show_bins(self, bins: Sequence[LengthBin], limit: int, *, cut: bool) -> None:
         """Display bins. `cut`: documents over `limit` tokens are truncated, and have the second color."""
-        self._edges.edges = [one.start for one in bins] + [one.stop for one in bins[-1:]]
+        edges = [one.start for one in bins] + [one.stop for one in bins[-1:]]
         places = np.arange(len(bins)) + 0.5
         heights = np.array([one.documents for one in bins], dtype=float)
         over = np.array([cut and one.start >= limit for one in bins], dtype=bool)
         self._within.setOpts(x=places[~over], height=heights[~over], width=0.92)
         self._over.setOpts(x=places[over], height=heights[over], width=0.92)
-        place = position(self._edges.edges, limit)
+        place = position(edges, limit)
         self._line.setVisible(place is not None)
         self._line.setValue(place or 0.0)
         view = self.getPlotItem().getViewBox()
         view.setXRange(0, max(1, len(bins)), padding=0.01)
         view.setYRange(0, 1.05 * float(heights.max(initial=1.0)), padding=0)
-        for axis in (self._counts, self._edges):  # redraw labels even if the range did not change
-            axis.picture = None
-            axis.update()
+        left, bottom = self._axes
+        every = -(-len(edges) // _MAX_LABELS)
+        last = len(edges) - 1
+        labelled = [place for place in range(0, last, every) if place == 0 or place <= last - every] + [last]
+        bottom.setTicks([[(place, format_short(edges[place])) for place in labelled if bins]])
+        highest = int(heights.max(initial=1.0))
+        left.setTicks([[(count, format_short(count)) for count in sorted({0, highest // 2, highest})]])
 
     def retheme(self, palette: Palette) -> None:
         self.setBackground(palette.surface)
-        for axis in (self._counts, self._edges):
+        for axis in self._axes:
             style_axis(axis, palette, self.font())
         for bars, color in ((self._within, palette.curve_a), (self._over, palette.curve_b)):
             bars.setOpts(brush=QColor(color), pen=pg.mkPen(None))
