@@ -9,7 +9,6 @@ import codecs
 import io
 import re
 import threading
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
@@ -30,7 +29,6 @@ _BINARY_MAGIC: Final = (
 )  # fmt: skip
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
 _NON_ASCII_BYTES: Final = bytes(range(128, 256))
-_UTF16_PROBE_BYTES: Final = 8192
 _MAX_INVALID_FRACTION: Final = 0.02
 _MAX_UTF8_UNDECODABLE: Final = 0.1  # share of the non-ASCII bytes
 _MULTIBYTE_ENCODINGS: Final = ("gb18030", "cp950", "big5hkscs", "cp932")
@@ -43,10 +41,8 @@ def looks_binary(head: bytes) -> bool:
     """Whether the beginning of a file is not text in any supported encoding."""
     if head.startswith(tuple(bom for bom, _ in _BOMS)):
         return False
-    if head.startswith(_BINARY_MAGIC):
+    if head.startswith(_BINARY_MAGIC) or b"\x00" in head:
         return True
-    if b"\x00" in head:
-        return not _detect_utf16_without_bom(head)
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
     return controls > len(head) * _MAX_INVALID_FRACTION
 
@@ -62,8 +58,6 @@ def detect_encoding(file: BinaryIO, size: int) -> str:
     for bom, name in _BOMS:
         if parts[0].startswith(bom):
             return name
-    if b"\x00" in parts[0] and (utf16 := _detect_utf16_without_bom(parts[0])):
-        return utf16
     if size > SAMPLE_BYTES:
         for i in range(_NUM_SLICES):
             file.seek(SAMPLE_BYTES + (size - SAMPLE_BYTES) * i // _NUM_SLICES)
@@ -94,32 +88,6 @@ def _is_frequent(char: str) -> bool:
 
 def _count_non_ascii(data: bytes) -> int:
     return len(data) - len(data.translate(None, _NON_ASCII_BYTES))
-
-
-def _detect_utf16_without_bom(head: bytes) -> str:
-    """`utf-16-le`, `utf-16-be`, or empty if a file with zero bytes is binary.
-
-    Binary data rarely decodes without a lone surrogate, a control or an unassigned character. ASCII text with a stray
-    zero byte does decode (as Chinese), so in ASCII nearly every second byte must be zero.
-    """
-    head = head[: min(len(head), _UTF16_PROBE_BYTES) & ~1]
-    names = ["utf-16-le", "utf-16-be"]
-    if head.isascii():
-        zeros = {"utf-16-be": head[::2].count(0), "utf-16-le": head[1::2].count(0)}
-        names = [name for name in names if zeros[name] == sum(zeros.values()) >= 0.4 * len(head)]
-    invalid = {name: _invalid_fraction(head, name) for name in names}
-    name = min(invalid, key=lambda name: invalid[name], default="")
-    return name if name and invalid[name] <= _MAX_INVALID_FRACTION else ""
-
-
-def _invalid_fraction(head: bytes, encoding: str) -> float:
-    """The share of characters that do not occur in text; 1 if the bytes do not decode."""
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(head)  # the last character may be incomplete
-    except UnicodeDecodeError:
-        return 1.0
-    invalid = sum(unicodedata.category(char) in ("Cc", "Cn", "Co") and char not in "\t\n\r\f" for char in text)
-    return invalid / len(text) if text else 1.0
 
 
 def _decode(data: bytes, encoding: str) -> tuple[str, int]:
