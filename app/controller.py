@@ -191,8 +191,9 @@ class Controller(QObject):
 
         window = self.window
         self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
-        self.runs_controller = runs = RunsController(self._history, self.active_run, self._settings, self)
-        runs.connect_page(window.runs, window.plots)
+        self.runs_controller = runs = RunsController(
+            self._history, self.active_run, self._settings, window.runs, window.plots
+        )
         runs.resume_requested.connect(self.resume_run)
         runs.generate_requested.connect(self._open_in_playground)
         runs.folder_closing.connect(self._run_viewer.on_folder_closing)

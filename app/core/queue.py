@@ -16,17 +16,26 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from app.core.history.run_files import unique_name
+from app.core.run_state import RunState, RunStateMachine
 from app.core.settings import config_folder
+from trainer_core import error_codes
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
-from trainer_core.runs.run_dir import safe_name
+from trainer_core.runs.run_dir import RunSummary
 from trainer_core.system import files
 
 QueueItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]
 AfterFailure = Literal["go_on", "hold"]
 _VERSION: Final = 1
-_MAX_UNDO: Final = 20  # removals that can be taken back
+_MAX_UNDO: Final = 20  # removals that can be undone
 _KNOWN_KEYS: Final = {"version", "after_failure", "items"}
+_ITEM_STATE_BY_RUN_STATE: Final[dict[RunState, QueueItemState]] = {
+    RunState.FINISHED: "done",
+    RunState.STOPPED: "stopped",
+    RunState.FAILED: "failed",
+    RunState.CRASHED: "failed",
+}
 
 
 class QueueItem(msgspec.Struct, kw_only=True):
@@ -63,15 +72,6 @@ def _new_id() -> str:
     return os.urandom(6).hex()
 
 
-def unique_name(preferred: str, taken: Container[str], root: Path | None = None) -> str:
-    """`preferred` as a folder name, with a number if it is in `taken` or exists in the folder `root`."""
-    base = safe_name(preferred) or "run"
-    name, number = base, 2
-    while name in taken or (root is not None and (root / name).exists()):
-        name, number = f"{base}-{number}", number + 1
-    return name
-
-
 class RunQueue:
     """The items in their order. Methods that change them save the file, and raise the errors of `save`."""
 
@@ -83,8 +83,6 @@ class RunQueue:
         self.revision = 0  # incremented by every change
         self._lock = contextlib.ExitStack()
         self._undo_stack: list[list[tuple[int, QueueItem]]] = []
-
-    # --- file --------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Lock and read the file.
@@ -111,7 +109,6 @@ class RunQueue:
             files.write_atomic(self.path, text.encode("utf-8", "surrogatepass"))
 
     def _load(self) -> None:
-        self.revision += 1
         try:
             raw = files.retry_sharing_violation(self.path.read_bytes, 1.0)
         except FileNotFoundError:
@@ -125,24 +122,16 @@ class RunQueue:
         except (ValueError, RecursionError):
             items, whole, content = [], False, {}
         if not whole:
-            self._back_up_damaged(raw)
+            backup = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+            with files.translate_os_errors(backup):
+                files.write_atomic(backup, raw)
+            self.damaged_backup = backup
         self.items = items
+        self.revision += 1
         self.after_failure = "hold" if content.get("after_failure") == "hold" else "go_on"
         for item in self.items:
             if item.state == "running":
                 item.state = "interrupted"
-
-    def _back_up_damaged(self, raw: bytes) -> None:
-        """Copy a file that could not be read completely."""
-        aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-        with files.translate_os_errors(aside):
-            files.write_atomic(aside, raw)
-        self.damaged_backup = aside
-
-    # --- items -----------------------------------------------------------------------------------
-
-    def get(self, item_id: str) -> QueueItem | None:
-        return next((item for item in self.items if item.id == item_id), None)
 
     def find_by_run_dir(self, run_dir: Path) -> QueueItem | None:
         """The newest item that trained in this folder."""
@@ -157,9 +146,7 @@ class RunQueue:
         return next((item for item in self.items if item.state == "running"), None)
 
     def waiting_names(self) -> set[str]:
-        return {item.name for item in self.items if item.state == "waiting"}
-
-    # --- changes -------------------------------------------------------------------------------------
+        return {item.name for item in self.waiting}
 
     def add(self, items: Iterable[QueueItem]) -> None:
         self.items += items
@@ -178,12 +165,12 @@ class RunQueue:
 
     def remove(self, ids: Container[str]) -> None:
         """Remove items, except a running one. Runs on disk are not deleted."""
-        gone = [(place, item) for place, item in enumerate(self.items) if item.id in ids and item.state != "running"]
-        if not gone:
-            return
-        self._undo_stack = [*self._undo_stack, gone][-_MAX_UNDO:]
-        self.items = [item for item in self.items if all(item is not other for _, other in gone)]
-        self.save()
+        removed = [(row, item) for row, item in enumerate(self.items) if item.id in ids and item.state != "running"]
+        if removed:
+            self._undo_stack = [*self._undo_stack, removed][-_MAX_UNDO:]
+            for _, item in removed:
+                self.items.remove(item)
+            self.save()
 
     def clear_finished(self) -> None:
         self.remove({item.id for item in self.items if item.state == "done"})
@@ -192,13 +179,11 @@ class RunQueue:
     def can_undo(self) -> bool:
         return bool(self._undo_stack)
 
-    def undo(self) -> list[QueueItem]:
+    def undo(self) -> None:
         """Restore the items of the last removal."""
-        back = self._undo_stack.pop() if self._undo_stack else []
-        for place, item in back:
-            self.items.insert(place, item)
+        for row, item in self._undo_stack.pop() if self._undo_stack else ():
+            self.items.insert(row, item)
         self.save()
-        return [item for _, item in back]
 
     def requeue(self, ids: Container[str], taken: set[str]) -> None:
         """Queue ended items again as new runs; the runs on disk stay."""
@@ -211,18 +196,10 @@ class RunQueue:
         self.save()
 
     def move(self, ids: Container[str], by: int) -> None:
-        """Move items one row up (-1) or down (1), in their order; at the end they stop."""
-        order = range(len(self.items)) if by < 0 else range(len(self.items) - 1, -1, -1)
-        edge = -1 if by < 0 else len(self.items)
-        for place in order:
-            if self.items[place].id not in ids:
-                continue
-            target = place + by
-            if target == edge:
-                edge = place
-                continue
-            self.items[place], self.items[target] = self.items[target], self.items[place]
-        self.save()
+        """Move items, as one block in their order, one row up (-1) or down (1)."""
+        rows = [row for row, item in enumerate(self.items) if item.id in ids]
+        if rows:
+            self.move_before(ids, max(0, rows[0] - 1) if by < 0 else rows[-1] + 2)
 
     def move_before(self, ids: Container[str], row: int) -> None:
         """Move items, in their order, in front of `row`."""
@@ -249,3 +226,32 @@ def _parse_items(content: Any) -> tuple[list[QueueItem], bool]:
             item.id = _new_id()
         items.append(item)
     return items, whole
+
+
+def item_state(machine: RunStateMachine) -> QueueItemState:
+    """Item state of an ended run."""
+    return _ITEM_STATE_BY_RUN_STATE.get(machine.state, "failed")
+
+
+def record_outcome(item: QueueItem, machine: RunStateMachine) -> None:
+    """Record steps, checkpoint and error of an ended run."""
+    item.steps, item.exit_code = machine.step, machine.exit_code
+    item.has_checkpoint = machine.has_checkpoint
+    item.error, item.params = "", {}
+    if item_state(machine) != "failed":
+        return
+    if machine.last_error is not None:
+        item.error, item.params = machine.last_error.code, dict(machine.last_error.params)
+    elif machine.exit_code is not None:
+        cause = error_codes.classify_exit_code(machine.exit_code, crashed=machine.state is RunState.CRASHED)
+        item.error = cause.code if cause is not None else ""
+
+
+def update_from_disk(item: QueueItem, summary: RunSummary | None) -> None:
+    """Record the outcome of a run that ended while no window was open."""
+    if summary is None:
+        return
+    item.state = "done" if summary.state == "finished" else "failed" if summary.state == "failed" else "interrupted"
+    if summary.state == "failed" and summary.error is not None:
+        item.error, item.params = summary.error
+    item.has_checkpoint, item.best_loss, item.steps = summary.checkpoints > 0, summary.best_loss, summary.step

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final
 
-from app.core.queue import unique_name
+import numpy as np
+
+from app.core.history.run_files import unique_name
 from trainer_core.config import Config, Knob, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
 
-Scale = Literal["linear", "log"]
 MAX_VALUES: Final = 32
 MAX_RUNS: Final = 100
 _SWEEPABLE_KINDS: Final = ("int", "float", "bool", "choice")
@@ -42,21 +42,13 @@ _NAME_PREFIXES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class SweepParameter:
-    """A knob and its values."""
-
-    name: str
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedRun:
     """A run of a sweep. `error`: why it is invalid."""
 
     name: str
     changes: dict[str, Any]
-    swept_values: dict[str, Any] = field(default_factory=dict)  # swept knobs only
-    error: TraindeckError | None = None
+    swept_values: dict[str, Any]  # swept knobs only
+    error: TraindeckError | None
 
 
 def sweepable_keys() -> list[str]:
@@ -64,47 +56,27 @@ def sweepable_keys() -> list[str]:
     return [name for name, knob in knobs().items() if knob.kind in _SWEEPABLE_KINDS]
 
 
-def parse_values(knob: Knob, text: str) -> list[Any]:
-    """Parse values separated by commas or spaces, without duplicates.
+def parse_values(knob: Knob, text: str) -> tuple[list[Any], list[str]]:
+    """Parse values separated by commas or spaces. Returns the valid ones, and the invalid ones as typed."""
+    plain = unicodedata.normalize("NFKC", text).replace("−", "-")
+    values: list[Any] = []
+    invalid: list[str] = []
+    for part in filter(None, re.split(r"[\s,;、]+", plain)):
+        try:
+            values.append(check_value(knob.name, part, knob.flag))
+        except TraindeckError:
+            invalid.append(part)
+    return list(dict.fromkeys(values)), list(dict.fromkeys(invalid))
 
-    Raises `config.bad_value` for the first invalid one.
+
+def spaced_values(knob: Knob, first: float, last: float, count: int, *, log_scale: bool) -> list[Any]:
+    """`count` values from `first` to `last`, both included, on a linear or log scale.
+
+    Whole numbers are rounded, others to three digits; duplicates are removed. A log scale needs positive limits.
     """
-    return list(dict.fromkeys(check_value(knob.name, part, knob.flag) for part in _split_values(text)))
-
-
-def invalid_values(knob: Knob, text: str) -> list[str]:
-    """Invalid values, as typed."""
-    return [part for part in dict.fromkeys(_split_values(text)) if not _is_valid(knob, part)]
-
-
-def _split_values(text: str) -> list[str]:
-    plain = unicodedata.normalize("NFKC", text).replace("−", "-").strip()
-    return [part for part in re.split(r"[\s,;、]+", plain) if part]
-
-
-def _is_valid(knob: Knob, part: str) -> bool:
-    try:
-        check_value(knob.name, part, knob.flag)
-    except TraindeckError:
-        return False
-    return True
-
-
-def spaced_values(knob: Knob, low: str, high: str, count: int, scale: Scale) -> list[Any]:
-    """`count` values from `low` to `high`, both included, on a linear or log scale.
-
-    Whole numbers are rounded, others to three digits; duplicates are removed. Raises `config.bad_value` for an invalid
-    limit. Empty for a log scale from 0 or below.
-    """
-    first, last = (parse_values(knob, end)[:1] for end in (low, high))
-    if not first or not last or count < 1 or (scale == "log" and min(first[0], last[0]) <= 0):
-        return []
-    a, b = float(first[0]), float(last[0])
-    shares = [place / (count - 1) for place in range(count)] if count > 1 else [0.0]
-    between = [a * math.pow(b / a, share) if scale == "log" else a + (b - a) * share for share in shares]
-    whole = knob.kind == "int"
-    rounded = [round(value) if whole else float(f"{value:.3g}") for value in between]
-    ends = [first[0], *rounded[1:-1], last[0]] if count > 1 else [first[0]]
+    space = np.geomspace if log_scale else np.linspace
+    between = [round(value) if knob.kind == "int" else float(f"{value:.3g}") for value in space(first, last, count)]
+    ends = [first, *between[1:-1], last] if count > 1 else [first]
     return list(dict.fromkeys(check_value(knob.name, value, knob.flag) for value in ends))
 
 
@@ -112,17 +84,14 @@ def plan_runs(
     base: str,
     preset_values: Mapping[str, Any],
     changes: Mapping[str, Any],
-    parameters: Sequence[SweepParameter],
+    parameters: Mapping[str, Sequence[Any]],
     taken: set[str],
 ) -> list[PlannedRun]:
-    """All combinations of both knobs' values.
-
-    `base`: prefix of the names. `taken`: names in use.
-    """
+    """All combinations of values. `base`: prefix of the names. `parameters`: values by knob. `taken`: used names."""
     planned: list[PlannedRun] = []
     names = set(taken)
-    for combination in itertools.islice(itertools.product(*(axis.values for axis in parameters)), MAX_RUNS):
-        values = {axis.name: value for axis, value in zip(parameters, combination, strict=True)}
+    for combination in itertools.product(*parameters.values()):
+        values = dict(zip(parameters, combination, strict=True))
         both = {**changes, **values}
         if "batch_size" in values:
             both["auto_batch"] = False  # otherwise the number is only the start of the search

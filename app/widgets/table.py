@@ -1,65 +1,183 @@
-"""Base class of table models, common table options, and buttons bound to actions."""
+"""Tables with one row per item: columns, item model, view, and the actions of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QTableView, QWidget
+from PySide6.QtCore import QAbstractTableModel, QItemSelection, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QHeaderView, QMenu, QTableView, QWidget
 
+from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets.basic import move_focus
 
 Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
-LEFT: Final = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-RIGHT: Final = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT: Final = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+_RIGHT: Final = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 RowT = TypeVar("RowT")
 
 
+@dataclass(frozen=True, slots=True)
+class Column(Generic[RowT]):
+    """A column of a table."""
+
+    title: str  # key of its header
+    text: Callable[[RowT], str]
+    width: int = 0  # pixels; 0: the remaining width
+    min_table_width: int = 0  # pixels; hidden in a narrower table
+    alignment: Qt.AlignmentFlag = _LEFT
+
+
+def number_column(title: str, text: Callable[[RowT], str], width: int, min_table_width: int = 0) -> Column[RowT]:
+    """A right-aligned column."""
+    return Column(title, text, width, min_table_width, _RIGHT)
+
+
 class TableModel(QAbstractTableModel, Generic[RowT]):
-    """One item of `rows` per table row. Subclasses name the columns and implement `titles` and `data`."""
+    """One item of `rows` per table row. Texts are formatted when they are painted. `key` identifies an item."""
 
-    columns: Sequence[str] = ()
-    numeric_columns: Sequence[str] = ()  # right-aligned
-
-    def __init__(self) -> None:
+    def __init__(self, columns: Mapping[str, Column[RowT]], key: Callable[[RowT], Hashable]) -> None:
         super().__init__()
+        self.columns, self.key = columns, key
+        self.names = list(columns)
         self.rows: list[RowT] = []
-
-    def titles(self) -> dict[str, str]:
-        """Translated header of each column."""
-        raise NotImplementedError
-
-    def alignment(self, column: str) -> Qt.AlignmentFlag:
-        return RIGHT if column in self.numeric_columns else LEFT
 
     def set_rows(self, rows: Sequence[RowT]) -> None:
         self.beginResetModel()
         self.rows = list(rows)
         self.endResetModel()
 
-    def retranslate(self) -> None:
-        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.columns) - 1)
+    def update_rows(self, rows: Sequence[RowT]) -> None:
+        """Replace all rows by rows with the same keys."""
+        self.rows = list(rows)
+        if rows:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(rows) - 1, len(self.names) - 1))
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
         return 0 if parent.isValid() else len(self.rows)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
-        return 0 if parent.isValid() else len(self.columns)
+        return 0 if parent.isValid() else len(self.names)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
         if orientation is not Qt.Orientation.Horizontal:
             return None
-        column = self.columns[section]
+        column = self.columns[self.names[section]]
         if role == Role.DisplayRole:
-            return self.titles()[column]
-        return self.alignment(column) if role == Role.TextAlignmentRole else None
+            return tr(column.title)
+        return column.alignment if role == Role.TextAlignmentRole else None
+
+    def data(self, index: Index, role: int = 0) -> Any:
+        column = self.columns[self.names[index.column()]]
+        if role == Role.DisplayRole:
+            return column.text(self.rows[index.row()])
+        return column.alignment if role == Role.TextAlignmentRole else None
 
 
-def configure_table(table: QTableView, *, row_padding: int = SPACING + 2) -> None:
+class RowTable(QTableView, Generic[RowT]):
+    """Selects whole rows. Selection, current row and scroll position survive new rows."""
+
+    selection_changed = Signal()  # other items are selected
+
+    def __init__(self, model: TableModel[RowT], name: str, *, row_padding: int = SPACING + 2) -> None:
+        super().__init__()
+        self.row_model = model
+        self.key_column = 0  # that the keyboard search searches
+        self._is_restoring = False
+        self.menu = QMenu(self)
+        self.setObjectName(name)
+        self.setModel(model)
+        configure_table(self, row_padding=row_padding)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        for section, column in enumerate(model.columns.values()):
+            self.setColumnWidth(section, column.width)
+            if not column.width:
+                self.horizontalHeader().setSectionResizeMode(section, QHeaderView.ResizeMode.Stretch)
+        self.selectionModel().selectionChanged.connect(self._on_selection_changed)
+
+    def hide_columns(self, table_width: int) -> None:
+        """Hide the less important columns of a narrow table, so that it does not scroll horizontally."""
+        for section, column in enumerate(self.row_model.columns.values()):
+            self.setColumnHidden(section, table_width < column.min_table_width)
+
+    def selected_rows(self) -> list[RowT]:
+        """The selected items, top to bottom."""
+        # `selectedRows` asks for the flags of every cell, which takes 0.1 s for thousands of rows.
+        selection = self.selectionModel().selection()
+        ranges = map(selection.at, range(selection.size()))
+        places = {place for part in ranges for place in range(part.top(), part.bottom() + 1)}
+        return [self.row_model.rows[place] for place in sorted(places)]
+
+    def selected_keys(self) -> list[Any]:
+        return list(map(self.row_model.key, self.selected_rows()))
+
+    def select(self, keys: Collection[Any]) -> None:
+        """Select exactly these items, and scroll to the first of them."""
+        model, selection = self.selectionModel(), QItemSelection()
+        flags = model.SelectionFlag
+        for place, row in enumerate(self.row_model.rows):
+            if self.row_model.key(row) in keys:
+                index = self.row_model.index(place, self.key_column)
+                if selection.isEmpty():
+                    model.setCurrentIndex(index, flags.NoUpdate)
+                    self.scrollTo(index)
+                selection.select(index, index)
+        model.select(selection, flags.ClearAndSelect | flags.Rows)
+
+    def set_rows(self, rows: Sequence[RowT]) -> None:
+        """Show these items."""
+        key = self.row_model.key
+        old_keys, keys = list(map(key, self.row_model.rows)), list(map(key, rows))
+        if keys == old_keys:
+            self.row_model.update_rows(rows)
+            return
+        selected, current = self.selected_keys(), self.currentIndex().row()
+        scroll_position = self.verticalScrollBar().value()
+        self._is_restoring = True
+        self.row_model.set_rows(rows)
+        self.select(selected)
+        if keys and current >= 0:  # keyboard navigation continues at the position of a removed row
+            place = keys.index(old_keys[current]) if old_keys[current] in keys else min(current, len(keys) - 1)
+            index = self.row_model.index(place, self.key_column)
+            self.selectionModel().setCurrentIndex(index, self.selectionModel().SelectionFlag.NoUpdate)
+        self.verticalScrollBar().setValue(scroll_position)
+        self._is_restoring = False
+        if set(self.selected_keys()) != set(selected):
+            self.selection_changed.emit()
+
+    def _on_selection_changed(self) -> None:
+        if not self._is_restoring:
+            self.selection_changed.emit()
+
+    def create_actions(self, names: Sequence[str], shortcuts: Mapping[str, str]) -> dict[str, QAction]:
+        """Create actions for the context menu and `menu`; an empty name is a separator.
+
+        Shortcuts work while the table has the focus.
+        """
+        actions: dict[str, QAction] = {}
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
+        for name in names:
+            action = QAction(self)
+            action.setSeparator(not name)
+            if name in shortcuts:
+                action.setShortcut(QKeySequence(shortcuts[name]))
+                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+            if name:
+                actions[name] = action
+            self.addAction(action)
+        self.menu.addActions(self.actions())
+        return actions
+
+    def retranslate(self) -> None:
+        self.row_model.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.row_model.names) - 1)
+        self.viewport().update()
+
+
+def configure_table(table: QTableView, *, row_padding: int) -> None:
     """Select whole rows; no grid, no word wrap, no row numbers; Tab leaves the table."""
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setShowGrid(False)
@@ -68,7 +186,7 @@ def configure_table(table: QTableView, *, row_padding: int = SPACING + 2) -> Non
     table.verticalHeader().hide()
     table.verticalHeader().setDefaultSectionSize(table.fontMetrics().lineSpacing() + row_padding)
     table.horizontalHeader().setHighlightSections(False)
-    table.horizontalHeader().setDefaultAlignment(LEFT)
+    table.horizontalHeader().setDefaultAlignment(_LEFT)
 
 
 def bind_button(button: QAbstractButton, action: QAction, focus_fallback: QWidget) -> None:

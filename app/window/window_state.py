@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QByteArray, QRect, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QSplitter, QWidget
+from PySide6.QtWidgets import QHeaderView, QSplitter, QWidget
 
 from app.core.settings import Settings
 
@@ -25,7 +25,7 @@ def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow
     form.clear_undo()
     window.setup.data.recent = settings.recent_data
     restore_geometry(settings.geometry, window)
-    restore_splitter(settings, "main", window.splitter)
+    restore_layout(settings, "main", window.splitter)
     window.restore_state(settings)
 
 
@@ -57,15 +57,15 @@ def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -
     settings.values = {} if form.invalid_knobs() else form.changes()
     settings.geometry = _encode(window.saveGeometry())
     window.save_state(settings)
-    save_splitter(settings, "main", window.splitter)
+    save_layout(settings, "main", window.splitter)
 
 
-def restore_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
-    splitter.restoreState(_decode(settings.splitters.get(name, "")))
+def restore_layout(settings: Settings, name: str, widget: QSplitter | QHeaderView) -> None:
+    widget.restoreState(_decode(settings.layouts.get(name, "")))
 
 
-def save_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
-    settings.splitters[name] = _encode(splitter.saveState())
+def save_layout(settings: Settings, name: str, widget: QSplitter | QHeaderView) -> None:
+    settings.layouts[name] = _encode(widget.saveState())
 
 
 def _encode(content: QByteArray) -> str:

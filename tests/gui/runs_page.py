@@ -1,4 +1,4 @@
-"""Helpers of the tests of the runs' page: runs as they were left on disk, and how a person uses the page."""
+"""Helpers for tests of the runs page."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ LEFT = Qt.MouseButton.LeftButton
 
 
 def add(home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, steps: int = 60, **knobs: object) -> Path:
-    """A run with checkpoints at its third and at its end; `knobs`: settings that it had."""
-    made = write_run(
+    """Write a run with checkpoints at a third of its steps and at its end; `knobs`: settings in its configuration."""
+    run = write_run(
         home / "runs" / name, "cpu", ["D:/资料/books.jsonl"], steps=steps, every=5, gpu=False, done=done, age_s=age_s
     )
-    third = made.checkpoints / checkpoint_dir.folder_name(steps // 3)
+    third = run.checkpoints / checkpoint_dir.folder_name(steps // 3)
     third.mkdir()
     (third / "model.safetensors").write_bytes(b"\0" * 2048)
     checkpoint_dir.write_manifest(third, steps // 3, "best", 2.5)
-    config = yaml.safe_load(made.config.read_text(encoding="utf-8"))
-    made.config.write_text(yaml.safe_dump({**config, **knobs}, allow_unicode=True), encoding="utf-8")
-    return made.path
+    config = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    run.config.write_text(yaml.safe_dump({**config, **knobs}, allow_unicode=True), encoding="utf-8")
+    return run.path
 
 
-def hold(path: Path) -> None:
-    """As if this process trained the run."""
+def lock(path: Path) -> None:
+    """Lock a run as if this process trained it."""
     owner = {"pid": os.getpid(), "started": psutil.Process().create_time()}
     (path / "run.lock").write_text(json.dumps(owner), encoding="utf-8")
 
@@ -48,22 +48,22 @@ def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
 
 
 def focus(qtbot: QtBot, page: RunsPage) -> None:
-    """Keys go to the table."""
+    """Focus the table."""
     page.window().activateWindow()
     page.table.setFocus()
     qtbot.waitUntil(page.table.hasFocus)
 
 
 def names(page: RunsPage) -> list[str]:
-    return [row.run.name for row in page.table.proxy.rows]
+    return [row.run.name for row in page.model.rows]
 
 
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:
-    pressed = controller.window.findChild(QPushButton, name)
-    assert pressed is not None
-    assert pressed.isEnabled()
-    qtbot.mouseClick(pressed, LEFT)
+    button = controller.window.findChild(QPushButton, name)
+    assert button is not None
+    assert button.isEnabled()
+    qtbot.mouseClick(button, LEFT)
 
 
-def said(page: RunsPage) -> str:
+def message(page: RunsPage) -> str:
     return page.message_bar.text.text() if page.message_bar.isVisible() else ""

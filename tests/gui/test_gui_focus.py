@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lined_up import choose, items, line_up
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from queue_window import enqueue, items, select
 from runs_page import add, focus, open_page
 
 from app.controller import Controller
@@ -111,8 +111,8 @@ def test_the_queue_has_the_focus_when_it_is_first_shown(controller: Controller, 
 def test_a_button_of_the_queue_that_can_do_no_more_gives_the_focus_to_the_table(
     controller: Controller, qtbot: QtBot
 ) -> None:
-    controller.queue_controller.hold_reason = "person"
-    line_up(qtbot, controller, "one", "two", "three")
+    controller.queue_controller.hold_reason = "paused"
+    enqueue(qtbot, controller, "one", "two", "three")
     controller.window.show_page("queue")
     queue = controller.window.queue
     queue.table.selectRow(1)
@@ -129,20 +129,20 @@ def test_keys_go_on_from_where_a_row_was_taken_away(controller: Controller, qtbo
     focus(qtbot, page)
     page.select([paths[2]])
     page.run_actions["archive"].trigger()
-    qtbot.waitUntil(lambda: page.table.proxy.rowCount() == 4)
+    qtbot.waitUntil(lambda: page.model.rowCount() == 4)
     qtbot.keyClick(page.table, Qt.Key.Key_Up)
     assert page.paths() == [paths[1]]
 
 
 def test_keys_go_on_from_where_a_waiting_run_was_taken_away(controller: Controller, qtbot: QtBot) -> None:
-    controller.queue_controller.hold_reason = "person"
+    controller.queue_controller.hold_reason = "paused"
     controller.window.show_page("queue")
-    line_up(qtbot, controller, "one", "two", "three", "four")
+    enqueue(qtbot, controller, "one", "two", "three", "four")
     table = controller.window.queue.table
     table.setFocus()
-    choose(controller, "three")
+    select(controller, "three")
     qtbot.wait(1)  # keys of a table are known from the turn after it was shown
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert [item.name for item in items(controller)] == ["one", "two", "four"]
     qtbot.keyClick(table, Qt.Key.Key_Up)
-    assert [item.name for item in table.selected_items()] == ["two"]
+    assert [item.name for item in table.selected_rows()] == ["two"]

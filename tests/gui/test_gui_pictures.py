@@ -56,7 +56,7 @@ def stage(make_window: MakeWindow, own_folders: Path, qtbot: QtBot) -> Callable[
         store.save()
         controller = make_window(language=language, theme=theme)
         controller.window.resize(golden.SIZE)
-        controller.queue_controller.hold_reason = "person"
+        controller.queue_controller.hold_reason = "paused"
         items = [new_item(name, "quickstart", {"max_steps": 200}, ["builtin:python"]) for name in ("first", "第二")]
         controller.queue_controller.queue.add(items)
         report = protocol.DataReport, EVENTS[protocol.DataReport]

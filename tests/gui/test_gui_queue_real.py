@@ -1,4 +1,4 @@
-"""A night in small: the queue works off real runs, one of which cannot be trained."""
+"""Queue with real runs, one of which fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.gui.test_gui_real import TINY
 from trainer_core.runs.run_dir import RunDir, read_yaml, summarize
 
 
-def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
+def test_real_runs_are_trained_one_after_another_despite_a_failure(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
 ) -> None:
     texts = [tmp_path / name for name in ("我的 文本.txt", "gone.txt")]
@@ -41,6 +41,6 @@ def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
     for item, run in zip((items[0], items[2]), runs, strict=True):
         assert item.best_loss == summarize(run).best_loss
         assert item.steps == 20
-    assert controller.active_run.record.metrics.series("train_loss")[0][-1] == 20  # the plots follow the newest
+    assert controller.active_run.record.metrics.series("train_loss")[0][-1] == 20  # the plots show the newest run
     table = window.queue.table
-    assert "gone.txt" in table.rows.data(table.rows.index(1, 4))
+    assert "gone.txt" in table.row_model.data(table.row_model.index(1, 4))

@@ -13,7 +13,7 @@ from runs_page import add, focus, open_page
 
 from app.pages.performance import execution_texts, figures
 from app.pages.plots.axes import Axis, format_tick
-from app.pages.runs.table_model import NAME
+from app.pages.runs.table import NAME
 from app.theme.palette import DARK, LIGHT, Palette
 from tests.gui.conftest import MakeWindow
 
@@ -152,7 +152,7 @@ def test_the_text_of_the_current_cell_has_full_contrast(
     page = open_page(qtbot, controller, 1)
     page.select([path])
     focus(qtbot, page)
-    cell = page.table.visualRect(page.table.proxy.index(0, NAME))
+    cell = page.table.visualRect(page.model.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()
     seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
     palette = DARK if theme == "dark" else LIGHT

@@ -1,14 +1,15 @@
-"""Run folders: size and checkpoints, both read in slices, and rules for names."""
+"""Run folders: size and checkpoints, both read in slices, configurations, and rules for names."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from trainer_core.config import Knob, knobs
 from trainer_core.runs import checkpoint_dir, file_locks, run_dir
 from trainer_core.runs.checkpoint_dir import CheckpointInfo
 from trainer_core.runs.run_dir import RunDir
@@ -76,11 +77,26 @@ def name_problem(run: Path, name: str) -> NameProblem:
     return "taken" if target.exists() and not target.samefile(run) else ""
 
 
+def unique_name(preferred: str, taken: Container[str] = (), root: Path | None = None) -> str:
+    """`preferred` as a folder name, with a number if it is in `taken` or exists in the folder `root`."""
+    base = run_dir.safe_name(preferred) or "run"
+    name, number = base, 2
+    while name in taken or (root is not None and (root / name).exists()):
+        name, number = f"{base}-{number}", number + 1
+    return name
+
+
 def new_branch_path(run: Path, step: int) -> Path:
     """Unused path for a new run that starts from a checkpoint of `run`."""
-    root, stem = run.parent, run.name[:60].rstrip(" .")
-    base = run_dir.safe_name(f"{stem}-from-{step}")
-    path, number = root / base, 2
-    while path.exists():
-        path, number = root / f"{base}-{number}", number + 1
-    return path
+    stem = run.name[:60].rstrip(" .")
+    return run.with_name(unique_name(f"{stem}-from-{step}", root=run.parent))
+
+
+def config_differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[Knob, list[Any]]]:
+    """Settings that differ and their values, in the order of `Config`. A missing setting has its default."""
+    found = []
+    for knob in knobs().values():
+        values = [config.get(knob.name, knob.default) for config in configs]
+        if any(isinstance(value, bool) != isinstance(values[0], bool) or value != values[0] for value in values):
+            found.append((knob, values))  # True differs from 1
+    return found

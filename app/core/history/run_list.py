@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,18 +21,34 @@ _MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 _Stamp = tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run and its notes."""
+
+    run: RunSummary
+    notes: RunNotes
+
+    @property
+    def path(self) -> Path:
+        return self.run.path
+
+
 class RunHistory:
     """Runs in a folder. A run is read again only if its files or its owner have changed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._cache: dict[Path, tuple[_Stamp, RunSummary]] = {}
-        self._notes: dict[Path, tuple[_Stamp, RunNotes]] = {}
+        self._cache: dict[Path, tuple[_Stamp, RunRow]] = {}
+
+    @property
+    def rows(self) -> list[RunRow]:
+        """Runs that the last refresh found, newest first."""
+        return sorted((row for _, row in self._cache.values()), key=lambda row: row.run.started, reverse=True)
 
     @property
     def runs(self) -> list[RunSummary]:
-        """Runs that the last refresh found, newest first."""
-        return sorted((summary for _, summary in self._cache.values()), key=lambda run: run.started, reverse=True)
+        """Like `rows`, without notes."""
+        return [row.run for row in self.rows]
 
     def refresh(self) -> list[RunSummary]:
         """Read changed runs, which takes a few ms each; see `iter_refresh`."""
@@ -39,44 +56,33 @@ class RunHistory:
             pass
         return self.runs
 
-    def iter_refresh(self) -> Iterator[RunSummary]:
+    def iter_refresh(self) -> Iterator[None]:
         """Like `refresh`, one run per iteration."""
         paths = self._run_paths()
-        for gone in self._cache.keys() - set(paths):
-            self._cache.pop(gone)
-            self._notes.pop(gone, None)
+        for missing in self._cache.keys() - set(paths):
+            self.forget(missing)
         for path in paths:
             with contextlib.suppress(OSError):  # deleted in the meantime
-                self._refresh_notes(path)
-                yield self._summary(RunDir(path))
+                self._refresh_run(RunDir(path))
+                yield
 
     def get(self, path: Path) -> RunSummary | None:
         """Read one run; None if it does not exist."""
         run = RunDir(path)
-        if not run.exists():
-            return None
-        self._refresh_notes(path)
-        return self._summary(run)
+        return self._refresh_run(run).run if run.exists() else None
 
     def forget(self, path: Path) -> None:
         """Remove a run that was deleted or renamed."""
         self._cache.pop(path, None)
-        self._notes.pop(path, None)
 
     def notes(self, path: Path) -> RunNotes:
         """Notes of a run, as of the last refresh."""
-        known = self._notes.get(path)
-        return known[1] if known is not None else RunNotes()
+        return self._cache[path][1].notes if path in self._cache else RunNotes()
 
     def set_notes(self, path: Path, notes: RunNotes) -> None:
         """Write notes to the run folder. Raises `OSError`."""
         run_notes.write_notes(path, notes)
-        self._notes[path] = (_file_stamp(path / NOTES_FILE), notes)
-
-    def _refresh_notes(self, path: Path) -> None:
-        stamp, known = _file_stamp(path / NOTES_FILE), self._notes.get(path)
-        if known is None or known[0] != stamp:
-            self._notes[path] = (stamp, run_notes.read_notes(path))
+        self._refresh_run(RunDir(path))
 
     def _run_paths(self) -> list[Path]:
         try:
@@ -84,19 +90,18 @@ class RunHistory:
         except OSError:
             return []
 
-    def _summary(self, run: RunDir) -> RunSummary:
-        stamp = _run_stamp(run)
-        known = self._cache.get(run.path)
-        if known is None or known[0] != stamp:
-            known = (stamp, run_dir.summarize(run))
-            self._cache[run.path] = known
-        return known[1]
+    def _refresh_run(self, run: RunDir) -> RunRow:
+        stamp, cached = _run_stamp(run), self._cache.get(run.path)
+        if cached is None or cached[0] != stamp:
+            cached = (stamp, RunRow(run_dir.summarize(run), run_notes.read_notes(run.path)))
+            self._cache[run.path] = cached
+        return cached[1]
 
 
 def _run_stamp(run: RunDir) -> _Stamp:
-    """Everything that a summary depends on. The owner may exit without changing a file."""
+    """Everything that a row depends on. The owner may exit without changing a file."""
     owner = file_locks.read_owner(run.lock)
-    files = (_file_stamp(path) for path in (run.events, run.config, run.checkpoints))
+    files = (_file_stamp(path) for path in (run.events, run.config, run.checkpoints, run.path / NOTES_FILE))
     return (*files, owner is not None and owner.alive)
 
 
@@ -107,14 +112,6 @@ def _file_stamp(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (stat.st_mtime_ns, stat.st_size)
-
-
-def load_events(run_path: Path) -> Iterator[AnyEvent]:
-    """All events of a run in order. Invalid lines are skipped."""
-    loader = EventReader(run_path)
-    while not loader.finished:
-        yield from loader.read(budget_s=0.0)
-    loader.close()
 
 
 class EventReader:
@@ -137,7 +134,7 @@ class EventReader:
         return 1.0 if self.finished or not self._size else min(1.0, self._bytes_read / self._size)
 
     def read(self, budget_s: float = 0.01) -> list[AnyEvent]:
-        """The events of at least one chunk, and of more within `budget_s` seconds."""
+        """The events of at least one chunk, and of more within `budget_s` seconds. Invalid lines are skipped."""
         found: list[AnyEvent] = []
         deadline = time.perf_counter() + budget_s
         while not self.finished:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QAction, QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QKeySequence, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QToolButton, QWidget
 
 from app.core.queue import AfterFailure, RunQueue
 from app.core.run_state import RunStateMachine
 from app.pages.page import Page
-from app.pages.queue import texts
-from app.pages.queue.table import QueueTable
+from app.pages.queue.table import QueueModel, QueueTable, format_details, format_progress
 from app.texts import tr
 from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
@@ -23,6 +22,7 @@ from app.widgets.basic import (
     IconButton,
     NoScrollComboBox,
     card,
+    horizontal_layout,
     label,
     push_button,
     set_object_name,
@@ -49,14 +49,14 @@ class QueueState:
     """State of a `QueuePage`."""
 
     queue: RunQueue
-    hold: str = ""  # `queue_controller.HoldReason`
-    busy: bool = False  # this window trains a run
-    machine: RunStateMachine | None = None  # of the running item
-    restarting: bool = False  # the running item waits for its automatic restart
-    blocked: str = ""  # why the form cannot be added
-    usable: bool = True
-    owner: int | None = None  # process id of the window that has opened the queue
-    trouble: TraindeckError | None = None  # why the queue cannot be opened
+    hold: str  # `queue_controller.HoldReason`
+    is_busy: bool  # this window trains a run
+    machine: RunStateMachine | None  # of the running item
+    is_restarting: bool  # the running item waits for its automatic restart
+    blocked: str  # why the form cannot be added
+    is_open: bool
+    owner: int | None  # process id of the window that has opened the queue
+    error: TraindeckError | None  # why the queue cannot be opened
 
 
 class QueuePage(Page):
@@ -66,7 +66,6 @@ class QueuePage(Page):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.colours = palette
         self._state: QueueState | None = None
         self._displayed: object = None  # state of the rows
         self.sentence = label("section", wrap=True)
@@ -78,63 +77,38 @@ class QueuePage(Page):
         self.up, self.down = set_object_name(QToolButton(), "queueUp"), set_object_name(QToolButton(), "queueDown")
         self._buttons = {"open": self.open, "up": self.up, "down": self.down, "remove": self.remove}
         self.more = IconButton("unfold", "queueMore")
-        self.table = QueueTable(palette)
+        self.model = QueueModel(palette)
+        self.table = QueueTable(self.model)
+        self.queue_actions = self.table.create_actions(_MENU, _SHORTCUTS)
         self.details = label(wrap=True)
         self.details.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.queue_actions: dict[str, QAction] = {}
-        self._create_actions()
+        for name, button in self._buttons.items():
+            bind_button(button, self.queue_actions[name], self.table)
+        self.more.setMenu(self.table.menu)
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._arrange()
         self.table.activated.connect(self.queue_actions["open"].trigger)
-        self.table.selectionModel().selectionChanged.connect(self._show_selected)
+        self.table.selection_changed.connect(self._show_selected)
         self.retheme(palette)
         self.retranslate()
 
-    def _create_actions(self) -> None:
-        menu = QMenu(self)
-        for name in _MENU:
-            action = QAction(self)
-            if name:
-                self.queue_actions[name] = action
-                action.setObjectName(f"queue_{name}")
-            action.setSeparator(not name)
-            if name in _SHORTCUTS:
-                action.setShortcut(QKeySequence(_SHORTCUTS[name]))
-                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
-            menu.addAction(action)
-            self.table.addAction(action)
-        for name, button in self._buttons.items():
-            bind_button(button, self.queue_actions[name], self.table)
-        self.more.setMenu(menu)
-        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-
     def _arrange(self) -> None:
-        top, bottom, buttons = QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
-        top.setSpacing(SPACING)
-        top.addWidget(self.sentence, 1)
-        top.addWidget(self.start_button)
-        bottom.setSpacing(SPACING)
-        bottom.addWidget(self._policy_label)
-        bottom.addWidget(self.policy)
-        bottom.addStretch(1)
-        bottom.addWidget(self.add)
-        bottom.addWidget(self.sweep)
+        bottom = horizontal_layout(self._policy_label, self.policy, self.add, self.sweep)
+        bottom.insertStretch(2, 1)
+        buttons = horizontal_layout(*self._buttons.values(), self.more, self.compare, spacing=SPACING // 2)
+        buttons.insertStretch(buttons.count() - 1, 1)
         header, details = vertical_layout(spacing=SPACING - 2), vertical_layout()
-        header.addLayout(top)
+        header.addLayout(horizontal_layout((self.sentence, 1), self.start_button))
         header.addLayout(bottom)
-        buttons.setSpacing(SPACING // 2)
-        for widget in (*self._buttons.values(), self.more):
-            buttons.addWidget(widget)
-        buttons.addStretch(1)
-        buttons.addWidget(self.compare)
         details.addWidget(self.details)
         self._details_card = card(details)
-        layout = QVBoxLayout(self)
+        layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
         layout.addWidget(card(header))
         layout.addLayout(buttons)
         layout.addWidget(self.table, 1)
         layout.addWidget(self._details_card)
+        self.setLayout(layout)
 
     @property
     def is_started(self) -> bool:
@@ -146,20 +120,20 @@ class QueuePage(Page):
         self._state = state
         queue, machine = state.queue, state.machine
         if machine is not None:
-            self.table.rows.show_progress(texts.format_progress(machine), machine.progress, restarting=state.restarting)
-        if self._displayed != (queue.revision, state.busy):
-            self._displayed = (queue.revision, state.busy)
+            self.model.show_progress(format_progress(machine), machine.progress, restarting=state.is_restarting)
+        if self._displayed != (queue.revision, state.is_busy):
+            self._displayed = (queue.revision, state.is_busy)
             self.table.display(queue.items)
             self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
             self._show_selected()
         set_text_if_changed(self.sentence, _format_status(state))
         set_text_if_changed(self.start_button, tr("queue.go_on") if state.hold else tr("queue.wait"))
-        self.start_button.setVisible(bool(queue.waiting) and state.usable)
+        self.start_button.setVisible(bool(queue.waiting) and state.is_open)
         for button in (self.add, self.sweep):
-            button.setEnabled(state.usable and not state.blocked)
+            button.setEnabled(state.is_open and not state.blocked)
             if button.toolTip() != state.blocked:
                 button.setToolTip(state.blocked)
-        self.policy.setEnabled(state.usable)
+        self.policy.setEnabled(state.is_open)
         self.compare.setEnabled(len(self.comparable_runs()) > 1)
 
     def select(self, ids: list[str]) -> None:
@@ -169,9 +143,9 @@ class QueuePage(Page):
         self.table.select(ids)
 
     def _show_selected(self) -> None:
-        selected, items = self.table.selected_items(), self.table.rows.rows
+        selected, items = self.table.selected_rows(), self.model.rows
         item = selected[0] if len(selected) == 1 else None
-        busy = self._state is not None and self._state.busy
+        busy = self._state is not None and self._state.is_busy
         enabled = {
             "open": item is not None and bool(item.run_dir),
             "resume": item is not None and item.can_resume and not busy,
@@ -187,19 +161,19 @@ class QueuePage(Page):
         for name, action in self.queue_actions.items():
             action.setEnabled(enabled[name])
         self._details_card.setVisible(item is not None)
-        set_text_if_changed(self.details, texts.format_details(item) if item is not None else "")
+        set_text_if_changed(self.details, format_details(item) if item is not None else "")
 
     def selected_ids(self) -> list[str]:
-        return [item.id for item in self.table.selected_items()]
+        return self.table.selected_keys()
 
     def selected_run(self) -> Path:
         """Run folder of the selected item."""
-        return Path(self.table.selected_items()[0].run_dir)
+        return Path(self.table.selected_rows()[0].run_dir)
 
     def comparable_runs(self) -> list[Path]:
         """Run folders of the ended items: of the selected ones if there are several, else of all."""
-        selected = self.table.selected_items()
-        items = selected if len(selected) > 1 else self.table.rows.rows
+        selected = self.table.selected_rows()
+        items = selected if len(selected) > 1 else self.model.rows
         return [Path(item.run_dir) for item in items if item.run_dir and item.state != "running"]
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
@@ -211,7 +185,7 @@ class QueuePage(Page):
         self.table.set_page_width(event.size().width())
 
     def retheme(self, palette: Palette) -> None:
-        self.colours = self.table.rows.palette = palette
+        self.model.palette = palette
         self.table.viewport().update()
         self.up.setIcon(icon("up", palette.text, palette.muted))
         self.down.setIcon(icon("down", palette.text, palette.muted))
@@ -262,15 +236,15 @@ def _format_status(state: QueueState) -> str:
     waiting = state.queue.waiting
     if state.owner is not None:
         return tr("queue.another_window_traindeck_has_queue", pid=state.owner)
-    if state.trouble is not None:
-        return formatting.localized_message(state.trouble.code, state.trouble.params)
+    if state.error is not None:
+        return formatting.localized_message(state.error.code, state.error.params)
     if state.queue.damaged_backup is not None and state.hold in ("", "opened"):
         return tr("queue.some_queues_file_could_not", path=state.queue.damaged_backup)
     if not waiting:
         return tr("queue.nothing_waits")
     match state.hold:
         case "":
-            key = "queue.name_starts_when_this_run" if state.busy else "queue.name_starts_now"
+            key = "queue.name_starts_when_this_run" if state.is_busy else "queue.name_starts_now"
         case "opened":
             key = "queue.queue_waits_nothing_starts_by"
         case "stopped":

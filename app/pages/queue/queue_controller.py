@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core import command_line, queue_outcomes
+from app.core import command_line
 from app.core.active_run import ActiveRun
+from app.core.history.run_files import unique_name
 from app.core.history.run_list import RunHistory
-from app.core.queue import AfterFailure, QueueItem, QueueItemState, RunQueue, new_item, unique_name
+from app.core.queue import (
+    AfterFailure,
+    QueueItem,
+    QueueItemState,
+    RunQueue,
+    item_state,
+    new_item,
+    record_outcome,
+    update_from_disk,
+)
 from app.core.run_state import RunState
 from app.pages.setup.form import SetupForm
 from app.pages.setup.start_blocker import blocking_reason
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
     from app.core.sweep import PlannedRun
     from app.pages.queue.page import QueuePage
 
-HoldReason = Literal["", "idle", "opened", "person", "stopped", "failed"]
+HoldReason = Literal["", "opened", "paused", "stopped", "failed"]
 """Why no queued run starts automatically; empty: the next one starts when no run is active."""
 _MAX_COMPARED_RUNS: Final = 10  # limit of the plots
 
@@ -41,10 +51,8 @@ class QueueController(QObject):
 
     changed = Signal()  # waiting items, or whether they start
     message_ready = Signal(str)  # result of a request to add runs, for when the page is not visible
-    item_started = Signal(object)  # QueueItem
-    item_ended = Signal(object)  # QueueItem
-    held_after_failure = Signal(object)  # QueueItem or None: a run failed, which has paused the queue
-    emptied = Signal(object)  # list[QueueItem]: all items that ended since the queue was last empty
+    held_after_failure = Signal()  # a run failed, which has paused the queue
+    emptied = Signal()  # all items have ended
     open_requested = Signal(Path)
     resume_requested = Signal(Path)
     compare_requested = Signal(object)  # list[Path]
@@ -58,9 +66,9 @@ class QueueController(QObject):
         self.hold_reason: HoldReason = ""
         self._owner_pid: int | None = None  # process id of another window that has opened the queue
         self._open_error: TraindeckError | None = None
-        self._opened = False
+        self.is_open = False  # this window has opened the queue
         self._outcome_pending = False  # a run has started whose outcome is not recorded
-        self._completed_items: list[QueueItem] = []  # since the queue was last empty
+        self._has_ended_items = False  # since the queue was last empty
         self._page: QueuePage | None = None
         active_run.state_changed.connect(self._on_run_changed)
         active_run.event_received.connect(self._on_event)
@@ -69,7 +77,7 @@ class QueueController(QObject):
 
     def open(self) -> None:
         """Read the queue, unless another window has opened it. No item starts automatically."""
-        if self._opened:
+        if self.is_open:
             return
         self._owner_pid = self._open_error = None
         try:
@@ -79,12 +87,10 @@ class QueueController(QObject):
         except TraindeckError as error:
             self._open_error = error
         else:
-            self._opened = True
+            self.is_open = True
             for item in self.queue.items:
                 if item.state == "interrupted":
-                    queue_outcomes.update_from_disk(
-                        item, self._history.get(Path(item.run_dir)) if item.run_dir else None
-                    )
+                    update_from_disk(item, self._history.get(Path(item.run_dir)) if item.run_dir else None)
             self.hold_reason = "opened" if self.queue.waiting else ""
         self._notify_changed()
 
@@ -92,16 +98,11 @@ class QueueController(QObject):
         """Record the outcome of the run and close the queue."""
         if not self._active_run.machine.is_active:
             self._record_outcome()
-        self.hold_reason = "person"
-        self._opened = False
+        self.hold_reason = "paused"
+        self.is_open = False
         self.queue.close()
 
     # --- user actions --------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether this window has opened the queue."""
-        return self._opened
 
     @property
     def blocked_reason(self) -> str:
@@ -113,7 +114,7 @@ class QueueController(QObject):
         preset, blocked = self._form.preset, self.blocked_reason
         if blocked:
             self.message_ready.emit(tr("queue.not_added_queue_reason", reason=blocked))
-        if blocked or preset is None or not self._opened:
+        if blocked or preset is None or not self.is_open:
             return
         stamped = new_run_path(self._history.root, preset.name).name
         name = unique_name(self._form.run_name or stamped, self._taken_names())
@@ -121,7 +122,7 @@ class QueueController(QObject):
 
     def add_sweep(self, planned: list[PlannedRun]) -> None:
         """Add all runs of a sweep to the queue."""
-        if self._form.preset is not None and self._opened:
+        if self._form.preset is not None and self.is_open:
             preset, data = self._form.preset.name, self._form.data
             self._enqueue([new_item(run.name, preset, run.changes, data) for run in planned])
 
@@ -130,8 +131,8 @@ class QueueController(QObject):
         if self._page is not None:
             self._page.select([item.id for item in items])
         if self._page is None or not self._page.isVisible():
-            text = tr("queue.name_in_queue_waiting_count")
-            self.message_ready.emit(text.format(name=items[-1].name, count=len(self.queue.waiting)))
+            count = len(self.queue.waiting)
+            self.message_ready.emit(tr("queue.name_in_queue_waiting_count", name=items[-1].name, count=count))
 
     def start_queue(self) -> None:
         """Start the next run as soon as no run is active."""
@@ -141,7 +142,7 @@ class QueueController(QObject):
 
     def pause_queue(self) -> None:
         """Stop starting runs. An active run is not affected."""
-        self.hold_reason = "person"
+        self.hold_reason = "paused"
         self._notify_changed()
 
     def set_after_failure(self, policy: AfterFailure) -> None:
@@ -154,11 +155,8 @@ class QueueController(QObject):
         if self._page is not None:
             self._page.select([item.id for item in copies])
 
-    def load_into_form(self, item_id: str) -> None:
+    def load_into_form(self, item: QueueItem) -> None:
         """Load the settings and data of an item into the form."""
-        item = self.queue.get(item_id)
-        if item is None:
-            return
         try:
             self._form.load_preset(presets.load(item.preset))
         except TraindeckError as error:
@@ -170,9 +168,9 @@ class QueueController(QObject):
     def _taken_names(self) -> set[str]:
         return {run.name for run in self._history.runs} | self.queue.waiting_names()
 
-    def _apply_and_save(self, change: Callable[[], object]) -> None:
+    def _apply_and_save(self, change: Callable[[], object], _checked: bool = False) -> None:
         """Change the queue; show an error if it cannot be saved."""
-        if not self._opened:
+        if not self.is_open:
             return
         had_waiting = bool(self.queue.waiting)
         try:
@@ -181,7 +179,7 @@ class QueueController(QObject):
             self._show_error(error)
         if self.queue.waiting and not had_waiting:
             # Added while a run is active: start when it ends. Otherwise wait for the user to start the queue.
-            self.hold_reason = "" if self._is_busy else "idle"
+            self.hold_reason = "" if self._is_busy else "paused"
         self._notify_changed()
 
     # --- start and end of runs ---------------------------------------------------------------------------
@@ -204,7 +202,7 @@ class QueueController(QObject):
         earlier = self.queue.running
         if earlier is not None and not _is_same_folder(Path(earlier.run_dir), run_dir):
             if self.queue.waiting and not self.hold_reason:
-                self._hold_if_needed("failed", earlier)
+                self._hold_if_needed("failed")
             self._finish_item(earlier, "failed")
         self._outcome_pending = True
         item = self.queue.find_by_run_dir(run_dir)
@@ -213,7 +211,6 @@ class QueueController(QObject):
         item.state, item.started, item.ended = "running", item.started or time.time(), 0.0
         item.exit_code, item.error, item.params = None, "", {}
         self._apply_and_save(self.queue.save)
-        self.item_started.emit(item)
 
     def _on_event(self, event: AnyEvent) -> None:
         item = self.queue.running
@@ -227,51 +224,50 @@ class QueueController(QObject):
     @property
     def will_start_next(self) -> bool:
         """Whether another run starts automatically when the current one ends."""
-        return self._opened and not self.hold_reason and bool(self.queue.waiting)
+        return self.is_open and not self.hold_reason and bool(self.queue.waiting)
 
     def _schedule_next(self) -> None:
         """Start the next run once all other slots have handled the end of this one."""
         QTimer.singleShot(0, self, self._start_next)
 
     def _start_next(self) -> None:
-        if not self._opened or self._is_busy:
+        if not self.is_open or self._is_busy:
             return
         self._record_outcome()
         while not self.hold_reason and self.queue.waiting and not self._is_busy:
             self._start_item(self.queue.waiting[0])
-        if not self.queue.waiting and not self._is_busy and self._completed_items:
-            batch, self._completed_items = self._completed_items, []
-            self.emptied.emit(batch)
+        if not self.queue.waiting and not self._is_busy and self._has_ended_items:
+            self._has_ended_items = False
+            self.emptied.emit()
 
     def _record_outcome(self) -> None:
         """Record the outcome of the ended run, and pause the queue if it was stopped or has failed."""
         item = self.queue.running
         if not self._outcome_pending:
             return
-        state = queue_outcomes.item_state(self._active_run.machine)
+        state = item_state(self._active_run.machine)
         if item is not None:
             # Also before a restart, which another run may replace.
-            queue_outcomes.record_outcome(item, self._active_run.machine)
+            record_outcome(item, self._active_run.machine)
         if self._active_run.auto_restart.pending is not None:
             return
         self._outcome_pending = False
         if self.queue.waiting and not self.hold_reason:
-            self._hold_if_needed("stopped" if self._active_run.stop_requested else state, item)
+            self._hold_if_needed("stopped" if self._active_run.stop_requested else state)
         if item is not None:
             self._finish_item(item, state)
 
     def _finish_item(self, item: QueueItem, state: QueueItemState) -> None:
         item.state, item.ended = state, time.time()
-        self._completed_items.append(item)
+        self._has_ended_items = True
         self._apply_and_save(self.queue.save)
-        self.item_ended.emit(item)
 
-    def _hold_if_needed(self, state: QueueItemState, item: QueueItem | None) -> None:
+    def _hold_if_needed(self, state: QueueItemState) -> None:
         if state == "stopped":
             self.hold_reason = "stopped"
         elif state == "failed" and self.queue.after_failure == "hold":
             self.hold_reason = "failed"
-            self.held_after_failure.emit(item)
+            self.held_after_failure.emit()
         self.changed.emit()
 
     def _start_item(self, item: QueueItem) -> None:
@@ -288,7 +284,7 @@ class QueueController(QObject):
         except TraindeckError as error:
             item.error, item.params, item.started = error.code, dict(error.params), time.time()
             if len(self.queue.waiting) > 1:
-                self._hold_if_needed("failed", item)
+                self._hold_if_needed("failed")
             self._finish_item(item, "failed")
             return
         item.name, item.run_dir = name, str(path)
@@ -318,15 +314,12 @@ class QueueController(QObject):
             "clear": queue.clear_finished,
         }
         for name, change in changes.items():
-            actions[name].triggered.connect(partial(self._on_action, change))
+            actions[name].triggered.connect(partial(self._apply_and_save, change))
         actions["duplicate"].triggered.connect(lambda: self.duplicate(page.selected_ids()))
-        actions["to_form"].triggered.connect(lambda: self.load_into_form(page.selected_ids()[0]))
+        actions["to_form"].triggered.connect(lambda: self.load_into_form(page.table.selected_rows()[0]))
         actions["open"].triggered.connect(lambda: self.open_requested.emit(page.selected_run()))
         actions["resume"].triggered.connect(lambda: self.resume_requested.emit(page.selected_run()))
         self._display(page)
-
-    def _on_action(self, change: Callable[[], object], _checked: bool = False) -> None:
-        self._apply_and_save(change)
 
     def _compare(self, paths: list[Path]) -> None:
         """Show the runs in the plots, the best ones if there are too many."""
@@ -348,10 +341,10 @@ class QueueController(QObject):
         from app.pages.queue.sweep_dialog import SweepDialog
 
         form, page = self._form, self._page
-        if page is None or form.preset is None or self.blocked_reason or not self._opened:
+        if page is None or form.preset is None or self.blocked_reason or not self.is_open:
             return
         base = form.run_name or form.preset.name
-        dialog = SweepDialog(base, form.preset, form.changes(), self._taken_names(), page.colours, page.window())
+        dialog = SweepDialog(base, form.preset, form.changes(), self._taken_names(), page.model.palette, page.window())
         dialog.added.connect(self.add_sweep)
         dialog.open()
 
@@ -372,13 +365,13 @@ class QueueController(QObject):
             QueueState(
                 queue=self.queue,
                 hold=self.hold_reason,
-                busy=self._is_busy,
+                is_busy=self._is_busy,
                 machine=machine if self.queue.running is not None else None,
-                restarting=self._active_run.auto_restart.pending is not None,
+                is_restarting=self._active_run.auto_restart.pending is not None,
                 blocked=self.blocked_reason,
-                usable=self._opened,
+                is_open=self.is_open,
                 owner=self._owner_pid,
-                trouble=self._open_error,
+                error=self._open_error,
             )
         )
 

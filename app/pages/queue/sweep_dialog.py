@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,21 +11,19 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import (
     QCheckBox,
     QDialog,
-    QHBoxLayout,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
 from app.core import sweep
 from app.core.number_input import normalize_number
-from app.core.sweep import PlannedRun, SweepParameter
+from app.core.sweep import PlannedRun
 from app.knob_texts import knob_label, knob_value_label
-from app.pages.queue import sweep_texts
 from app.pages.setup.form import format_value
+from app.pages.setup.texts import format_input_error
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -34,6 +31,7 @@ from app.widgets.basic import (
     FitContentScrollArea,
     NoScrollComboBox,
     clear_layout,
+    horizontal_layout,
     label,
     line_edit,
     plain_tooltip,
@@ -45,7 +43,6 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from trainer_core.config import Knob, knobs
-from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
 from trainer_core.runs.run_dir import safe_name
 
@@ -55,6 +52,7 @@ _DEFAULT_COUNT: Final = "5"
 _MAX_NAME_CHARS: Final = 50
 _MIN_FORM_HEIGHT: Final = 120  # pixels; a lower screen scrolls the form
 _MAX_VISIBLE_KNOBS: Final = 20
+_MAX_QUOTED: Final = 3  # invalid values that an error lists
 
 
 class SweepParameterEditor(QWidget):
@@ -64,7 +62,8 @@ class SweepParameterEditor(QWidget):
 
     def __init__(self, number: int, values: Mapping[str, Any], *, optional: bool) -> None:
         super().__init__()
-        self._values = values
+        self._current_values = values
+        self.values: list[Any] = []  # selected ones; empty if any is invalid
         self.names = ["", *sweep.sweepable_keys()] if optional else sweep.sweepable_keys()
         self.knob = set_object_name(NoScrollComboBox(), f"sweepKnob{number}")
         self.mode = set_object_name(NoScrollComboBox(), f"sweepMode{number}")
@@ -72,7 +71,7 @@ class SweepParameterEditor(QWidget):
         self.low, self.high, self.steps = (line_edit(f"sweep{name}{number}") for name in ("From", "To", "Steps"))
         self._line_edits = (self.typed, self.low, self.high, self.steps)
         self.check_boxes: list[QCheckBox] = []
-        self._check_box_row = QHBoxLayout()
+        self._check_box_row = horizontal_layout()
         self.error = label("fieldError", wrap=True)
         self._stack = QStackedWidget()
         self._arrange()
@@ -92,9 +91,7 @@ class SweepParameterEditor(QWidget):
         self.mode.setAccessibleName(tr("queue.how_values_given"))
         self.typed.setAccessibleName(tr("queue.values_with_commas_between_them"))
         self.typed.setPlaceholderText(self.typed.accessibleName())
-        values, range_ = QVBoxLayout(), QHBoxLayout()
-        values.addWidget(self.typed)
-        range_.setSpacing(SPACING)
+        values, range_ = horizontal_layout(self.typed), horizontal_layout()
         names = tr("queue.from"), tr("queue.to"), tr("queue.number_of_values")
         for text, edit in zip(names, (self.low, self.high, self.steps), strict=True):
             name = label("muted")
@@ -104,20 +101,14 @@ class SweepParameterEditor(QWidget):
             range_.addWidget(name)
             range_.addWidget(edit, 1)
         for page_layout in (values, range_, self._check_box_row):
-            page_layout.setContentsMargins(0, 0, 0, 0)
             page = QWidget()
             page.setLayout(page_layout)
             self._stack.addWidget(page)
-        header = QHBoxLayout()
-        header.setSpacing(SPACING)
-        header.addWidget(self.knob, 1)
-        header.addWidget(self.mode)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING // 2)
-        layout.addLayout(header)
+        layout = vertical_layout(spacing=SPACING // 2)
+        layout.addLayout(horizontal_layout((self.knob, 1), self.mode))
         layout.addWidget(self._stack)
         layout.addWidget(self.error)
+        self.setLayout(layout)
 
     def selected_knob(self) -> Knob | None:
         name = self.names[self.knob.currentIndex()]
@@ -132,7 +123,7 @@ class SweepParameterEditor(QWidget):
         self.mode.setVisible(is_number)
         self._stack.setVisible(knob is not None)
         if knob is not None and is_number:
-            values = _suggest_values(knob, self._values.get(knob.name, knob.default))
+            values = _suggest_values(knob, self._current_values.get(knob.name, knob.default))
             self.typed.setText(", ".join(map(format_value, values)))
             self.low.setText(format_value(values[0]))
             self.high.setText(format_value(values[-1]))
@@ -157,39 +148,36 @@ class SweepParameterEditor(QWidget):
         self._stack.setCurrentIndex(2 if self.check_boxes else 0 if self.mode.currentIndex() == _VALUES else 1)
         self.changed.emit()
 
-    def parameter(self) -> SweepParameter | None:
-        """The setting and its values; None: no setting is selected, or a value is invalid, which is marked."""
+    def update_values(self) -> None:
+        """Read `values`, and mark the first invalid field."""
         knob = self.selected_knob()
-        field, error = self._find_error(knob) if knob is not None else (None, "")
+        self.values, field, error = self._read_values(knob) if knob is not None else ([], None, "")
         set_text_if_changed(self.error, error)
         self.error.setVisible(bool(error))
         for edit in self._line_edits:
             set_error(edit, error if edit is field else "")
         for check_box in self.check_boxes:
             set_error(check_box, error)
-        return SweepParameter(knob.name, tuple(self._parse(knob))) if knob is not None and not error else None
 
-    def _find_error(self, knob: Knob) -> tuple[QLineEdit | None, str]:
-        """The first invalid field and its error, which is empty if all are valid."""
+    def _read_values(self, knob: Knob) -> tuple[list[Any], QLineEdit | None, str]:
+        """The values; the first invalid field and its error, which is empty if all are valid."""
         mode = self.mode.currentIndex()
         if self.check_boxes:
-            return None, "" if self._parse(knob) else tr("queue.at_least_one_value_needed")
+            checked = ",".join(box.property("value") for box in self.check_boxes if box.isChecked())
+            return sweep.parse_values(knob, checked)[0], None, "" if checked else tr("queue.at_least_one_value_needed")
         if mode == _VALUES:
-            return self.typed, sweep_texts.format_values_error(knob, self.typed.text())
+            values, error = _parse_values(knob, self.typed.text())
+            return values, self.typed, error
+        limits: list[Any] = []
         for edit in (self.low, self.high):
-            if error := sweep_texts.format_bound_error(knob, edit.text(), log_scale=mode == _LOG):
-                return edit, error
-        return self.steps, sweep_texts.format_count_error(self.steps.text())
-
-    def _parse(self, knob: Knob) -> list[Any]:
-        if self.check_boxes:
-            checked = (box.property("value") for box in self.check_boxes if box.isChecked())
-            return sweep.parse_values(knob, ",".join(checked))
-        if self.mode.currentIndex() == _VALUES:
-            return sweep.parse_values(knob, self.typed.text())
-        scale: sweep.Scale = "log" if self.mode.currentIndex() == _LOG else "linear"
-        count = int(normalize_number(self.steps.text()))
-        return sweep.spaced_values(knob, self.low.text(), self.high.text(), count, scale)
+            values, error = _parse_limit(knob, edit.text(), log_scale=mode == _LOG)
+            if error:
+                return [], edit, error
+            limits += values
+        count, error = _parse_count(self.steps.text())
+        if error:
+            return [], self.steps, error
+        return sweep.spaced_values(knob, limits[0], limits[1], count, log_scale=mode == _LOG), None, ""
 
 
 class SweepDialog(QDialog):
@@ -239,18 +227,12 @@ class SweepDialog(QDialog):
         self.base.setAccessibleName(base_label.text())
         cancel.setText(tr("common.cancel"))
         cancel.clicked.connect(self.reject)
-        name, buttons = QHBoxLayout(), QHBoxLayout()
-        name.setSpacing(SPACING)
-        name.addWidget(base_label)
-        name.addWidget(self.base, 1)
-        buttons.setSpacing(SPACING)
-        buttons.addStretch(1)
-        buttons.addWidget(cancel)
-        buttons.addWidget(self.add_button)
+        buttons = horizontal_layout(cancel, self.add_button)
+        buttons.insertStretch(0, 1)
         content, form = set_object_name(QWidget(), "scrolled"), vertical_layout(spacing=SPACING + 4)
         for widget in (intro, *self.editors):
             form.addWidget(widget)
-        form.addLayout(name)
+        form.addLayout(horizontal_layout(base_label, (self.base, 1)))
         content.setLayout(form)
         layout = vertical_layout(spacing=SPACING + 4, margin=2 * SPACING)
         layout.addWidget(FitContentScrollArea(content, _MIN_FORM_HEIGHT))
@@ -262,15 +244,16 @@ class SweepDialog(QDialog):
 
     def _update_plan(self) -> None:
         """Show the runs that would be added, and those that cannot be trained."""
-        parameters = [editor.parameter() for editor in self.editors]
-        valid = [parameter for parameter in parameters if parameter is not None]
-        is_complete = len(valid) == sum(editor.selected_knob() is not None for editor in self.editors)
-        is_duplicate = len(valid) == 2 and valid[0].name == valid[1].name
-        total = math.prod(len(parameter.values) for parameter in valid)
+        for editor in self.editors:
+            editor.update_values()
+        selected = [(knob.name, editor.values) for editor in self.editors if (knob := editor.selected_knob())]
+        parameters = dict(selected)
+        is_duplicate = len(parameters) < len(selected)
+        total = math.prod(map(len, parameters.values()))
         base = safe_name(self.base.text())
         runs: list[PlannedRun] = []
-        if is_complete and base and not is_duplicate and total <= sweep.MAX_RUNS:
-            runs = sweep.plan_runs(base, self._preset.knobs, self._changes, valid, self._taken_names)
+        if base and not is_duplicate and 0 < total <= sweep.MAX_RUNS:
+            runs = sweep.plan_runs(base, self._preset.knobs, self._changes, parameters, self._taken_names)
         self._valid_runs = [run for run in runs if run.error is None]
         if is_duplicate:
             text = tr("queue.choose_two_different_settings")
@@ -309,10 +292,53 @@ class SweepDialog(QDialog):
 
 def _suggest_values(knob: Knob, value: Any) -> list[Any]:
     """Half, the same, and twice the value, as far as they are valid."""
-    found = []
-    for factor in (0.5, 1, 2):
-        near = value * factor
-        near = round(near) if knob.kind == "int" else float(f"{near:.6g}")
-        with contextlib.suppress(TraindeckError):
-            found += sweep.parse_values(knob, format_value(near))
-    return list(dict.fromkeys(found)) or [value]
+    factors = [value * factor for factor in (0.5, 1, 2)]
+    rounded = [round(number) if knob.kind == "int" else float(f"{number:.6g}") for number in factors]
+    return sweep.parse_values(knob, " ".join(map(format_value, rounded)))[0] or [value]
+
+
+def _parse_values(knob: Knob, text: str) -> tuple[list[Any], str]:
+    """Values separated by commas, and their error, which is empty if all are valid."""
+    values, invalid = sweep.parse_values(knob, text)
+    if invalid:
+        return [], _format_invalid(knob, invalid)
+    if not values:
+        return [], tr("queue.at_least_one_value_needed")
+    if len(values) > sweep.MAX_VALUES:
+        return [], tr("queue.at_most_count_values", count=sweep.MAX_VALUES)
+    return values, ""
+
+
+def _parse_limit(knob: Knob, text: str, *, log_scale: bool) -> tuple[list[Any], str]:
+    """The first or last value of a range, and its error."""
+    values, invalid = sweep.parse_values(knob, text)
+    if invalid:
+        return [], _format_invalid(knob, invalid)
+    if len(values) != 1:
+        return [], tr("queue.one_value_needed_here")
+    if log_scale and values[0] <= 0:
+        return [], tr("queue.value_does_not_fit_even", value=text.strip())
+    return values, ""
+
+
+def _parse_count(text: str) -> tuple[int, str]:
+    """The number of values, and its error."""
+    try:
+        count = int(normalize_number(text))
+    except ValueError:
+        count = 0
+    if count > sweep.MAX_VALUES:
+        return 0, tr("queue.at_most_count_values", count=sweep.MAX_VALUES)
+    return count, "" if count >= 1 else tr("queue.value_does_not_fit_whole", value=text.strip(), count=sweep.MAX_VALUES)
+
+
+def _format_invalid(knob: Knob, invalid: list[str]) -> str:
+    quoted = tr("common.list_separator").join(f"“{value}”" for value in invalid[:_MAX_QUOTED])
+    if len(invalid) > _MAX_QUOTED:
+        quoted += "…"
+    if len(invalid) > 1:
+        return tr("queue.values_do_not_fit_allowed", values=quoted, range=formatting.format_allowed_values(knob))
+    reason = format_input_error(knob, invalid[0])
+    if invalid[0] in reason.split("”")[0]:  # quoted already
+        return reason
+    return tr("queue.value_does_not_fit_why", value=quoted, why=reason)

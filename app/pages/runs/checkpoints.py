@@ -7,18 +7,23 @@ from typing import Any, Final
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.core.history.run_files import SavedCheckpoint
-from app.core.history.run_rows import RunRow
+from app.core.history.run_list import RunRow
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
-from app.widgets.basic import TranslatableWidget, move_focus, placeholder_label, push_button, set_object_name
-from app.widgets.table import Index, Role, TableModel, configure_table
+from app.widgets.basic import (
+    TranslatableWidget,
+    horizontal_layout,
+    move_focus,
+    placeholder_label,
+    push_button,
+    vertical_layout,
+)
+from app.widgets.table import Column, Index, Role, RowTable, TableModel, number_column
 
-_WIDTHS: Final = {"step": 74, "kind": 92, "loss": 72, "size": 78, "when": 120}
-_MIN_TABLE_WIDTHS: Final = {"size": 330, "when": 450}  # below, the column is hidden
 _MIN_ROWS: Final = 4  # visible
 
 
@@ -34,59 +39,42 @@ class CheckpointList(TranslatableWidget):
         self._row: RunRow | None = None
         self._can_resume, self._exporting = True, False
         self.model = CheckpointModel()
-        self.table = set_object_name(QTableView(), "checkpoints")
+        self.table = RowTable(self.model, "checkpoints", row_padding=SPACING // 2)
+        self.table.setSelectionMode(RowTable.SelectionMode.SingleSelection)
+        self.table.setMinimumHeight((_MIN_ROWS + 1) * (self.table.fontMetrics().lineSpacing() + SPACING))
         self.resume, self.generate = push_button("resumeFrom"), push_button("generateFrom")
         self.export = push_button("exportFrom")
         self.empty = placeholder_label(self.table)
-        self._configure_table()
-        buttons = QHBoxLayout()
-        buttons.setSpacing(SPACING)
-        for button in (self.resume, self.generate, self.export):
-            buttons.addWidget(button)
+        buttons = horizontal_layout(self.resume, self.generate, self.export)
         buttons.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING)
+        layout = vertical_layout()
         layout.addWidget(self.table, 1)
         layout.addLayout(buttons)
+        self.setLayout(layout)
         self.resume.clicked.connect(lambda: self._emit(self.resume_requested))
         self.generate.clicked.connect(lambda: self._emit(self.generate_requested))
         self.export.clicked.connect(lambda: self._emit(self.export_requested))
         self.table.activated.connect(lambda: self._emit(self.generate_requested))
-        self.table.selectionModel().selectionChanged.connect(self._update_buttons)
+        self.table.selection_changed.connect(self._update_buttons)
         self.retranslate()
-
-    def _configure_table(self) -> None:
-        table = self.table
-        table.setModel(self.model)
-        configure_table(table, row_padding=SPACING // 2)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setMinimumHeight((_MIN_ROWS + 1) * (table.fontMetrics().lineSpacing() + SPACING))
-        for section, width in enumerate(_WIDTHS.values()):
-            table.setColumnWidth(section, width)
-        kind = self.model.columns.index("kind")
-        table.horizontalHeader().setSectionResizeMode(kind, QHeaderView.ResizeMode.Stretch)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
-        for column, min_width in _MIN_TABLE_WIDTHS.items():
-            self.table.setColumnHidden(self.model.columns.index(column), event.size().width() < min_width)
+        self.table.hide_columns(event.size().width())
 
     def display(self, row: RunRow | None) -> None:
         """Show a run, whose checkpoints follow in `set_checkpoints`."""
         if row is None or self._row is None or row.path != self._row.path:
-            self.model.set_rows([])
+            self.table.set_rows([])
             self.empty.hide()
         self._row = row
         self._update_buttons()
 
     def set_checkpoints(self, checkpoints: list[SavedCheckpoint]) -> None:
         """Show all checkpoints of the run, newest first."""
-        if checkpoints != self.model.rows:
-            selected = self.selected()
-            self.model.set_rows(checkpoints)
-            paths = [checkpoint.info.path for checkpoint in checkpoints]
-            self.table.selectRow(paths.index(selected.info.path) if selected and selected.info.path in paths else 0)
+        self.table.set_rows(checkpoints)
+        if self.selected() is None:
+            self.table.selectRow(0)
         self.empty.setVisible(not checkpoints)
         self._update_buttons()
 
@@ -103,8 +91,7 @@ class CheckpointList(TranslatableWidget):
         self._update_buttons()
 
     def selected(self) -> SavedCheckpoint | None:
-        rows = self.table.selectionModel().selectedRows()
-        return self.model.rows[rows[0].row()] if rows else None
+        return next(iter(self.table.selected_rows()), None)
 
     def _emit(self, signal: Any) -> None:
         checkpoint = self.selected()
@@ -129,49 +116,10 @@ class CheckpointList(TranslatableWidget):
         self.export.setToolTip(tr("runs.writes_this_model_into_folder"))
         self.empty.setText(tr("runs.no_checkpoints"))
         self.table.setAccessibleName(tr("runs.checkpoints"))
-        self.model.retranslate()
-        self.table.viewport().update()
+        self.table.retranslate()
 
 
-class CheckpointModel(TableModel[SavedCheckpoint]):
-    """Checkpoints of one run."""
-
-    columns = tuple(_WIDTHS)
-    numeric_columns = ("step", "loss", "size")
-
-    def titles(self) -> dict[str, str]:
-        return {
-            "step": tr("runs.step"),
-            "kind": tr("runs.kind"),
-            "loss": tr("runs.eval_loss"),
-            "size": tr("runs.size"),
-            "when": tr("runs.saved"),
-        }
-
-    def data(self, index: Index, role: int = 0) -> Any:
-        checkpoint, column = self.rows[index.row()], self.columns[index.column()]
-        if role == Role.DisplayRole:
-            return _format_cell(checkpoint, column)
-        if role == Role.ToolTipRole:
-            return str(checkpoint.info.path)
-        return self.alignment(column) if role == Role.TextAlignmentRole else None
-
-
-def _format_cell(checkpoint: SavedCheckpoint, column: str) -> str:
-    match column:
-        case "step":
-            return formatting.format_count(checkpoint.info.step)
-        case "kind":
-            return format_checkpoint_kind(checkpoint.info.kind)
-        case "loss":
-            return formatting.format_loss(checkpoint.info.eval_loss)
-        case "size":
-            return formatting.format_file_size(checkpoint.info.bytes)
-        case _:
-            return formatting.format_timestamp(checkpoint.saved_at)
-
-
-def format_checkpoint_kind(kind: str) -> str:
+def _format_kind(kind: str) -> str:
     """Translated `protocol.CheckpointKind`."""
     return {
         "regular": tr("runs.regular"),
@@ -179,3 +127,24 @@ def format_checkpoint_kind(kind: str) -> str:
         "final": tr("runs.final"),
         "emergency": tr("runs.emergency"),
     }.get(kind, kind)
+
+
+_COLUMNS: Final[dict[str, Column[SavedCheckpoint]]] = {
+    "step": number_column("runs.step", lambda checkpoint: formatting.format_count(checkpoint.info.step), 74),
+    "kind": Column("runs.kind", lambda checkpoint: _format_kind(checkpoint.info.kind)),
+    "loss": number_column("runs.eval_loss", lambda checkpoint: formatting.format_loss(checkpoint.info.eval_loss), 72),
+    "size": number_column("runs.size", lambda checkpoint: formatting.format_file_size(checkpoint.info.bytes), 78, 330),
+    "when": Column("runs.saved", lambda checkpoint: formatting.format_timestamp(checkpoint.saved_at), 120, 450),
+}
+
+
+class CheckpointModel(TableModel[SavedCheckpoint]):
+    """Checkpoints of one run."""
+
+    def __init__(self) -> None:
+        super().__init__(_COLUMNS, lambda checkpoint: checkpoint.info.path)
+
+    def data(self, index: Index, role: int = 0) -> Any:
+        if role == Role.ToolTipRole:
+            return str(self.rows[index.row()].info.path)
+        return super().data(index, role)

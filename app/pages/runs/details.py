@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, QStringListModel, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
-    QCompleter,
     QGridLayout,
-    QLineEdit,
     QPlainTextEdit,
     QSizePolicy,
     QStackedLayout,
-    QVBoxLayout,
     QWidget,
 )
 
-from app.core.history.run_notes import TAG_SEPARATORS, parse_tags
-from app.core.history.run_rows import RunRow
+from app.core.history.run_list import RunRow
+from app.core.history.run_notes import parse_tags
 from app.pages.runs.checkpoints import CheckpointList
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
-from app.widgets.basic import ElidedLabel, TranslatableWidget, label, scroll_area, set_object_name, vertical_layout
+from app.widgets.basic import (
+    ElidedLabel,
+    TranslatableWidget,
+    label,
+    line_edit,
+    scroll_area,
+    set_object_name,
+    vertical_layout,
+)
+from trainer_core.runs.run_dir import RunSummary
 
 _SAVE_DELAY_MS: Final = 800  # after the last key press
 _SIDE_BY_SIDE_WIDTH: Final = 680  # from here on, the checkpoints are beside the facts
-_FACTS: Final = ("state", "started", "step", "time", "loss", "speed", "size", "last", "data")
+_FACTS: Final[dict[str, tuple[str, Callable[[RunSummary], str]]]] = {
+    "state": ("runs.state", lambda run: formatting.format_stored_run_state(run.state)),
+    "started": ("runs.started", lambda run: formatting.format_timestamp(run.started)),
+    "step": ("common.progress", lambda run: formatting.format_progress(run.step, run.total_steps or None, "steps")),
+    "time": ("runs.trained_for", lambda run: formatting.format_duration(run.seconds or None)),
+    "loss": ("runs.best_loss", lambda run: formatting.format_loss(run.best_loss)),
+    "speed": ("runs.tokens_s", lambda run: formatting.format_rate(run.tokens_per_s)),
+    "size": ("runs.on_disk", lambda run: ""),  # measured
+    "last": ("runs.last_loss", lambda run: formatting.format_loss(run.last_loss)),
+    "data": ("common.data", lambda run: ", ".join(map(formatting.format_data_source, run.data)) or "–"),
+}
+"""Title and text of each fact."""
 
 
 class RunDetails(TranslatableWidget):
@@ -47,7 +65,7 @@ class RunDetails(TranslatableWidget):
         self.facts = {name: (label("muted"), ElidedLabel()) for name in _FACTS}
         self.hint = label("muted", wrap=True, centred=True)  # unless exactly one run is selected
         self.error = label("error", wrap=True, hidden=True)
-        self.note, self.tags = set_object_name(QPlainTextEdit(), "runNote"), _TagsEdit()
+        self.note, self.tags = set_object_name(QPlainTextEdit(), "runNote"), line_edit("runTags")
         self._note_label, self._tags_label = label("muted"), label("muted")
         self.checkpoints = CheckpointList()
         self._save_timer = QTimer(self, singleShot=True, interval=_SAVE_DELAY_MS)
@@ -92,11 +110,10 @@ class RunDetails(TranslatableWidget):
         self._stack = QStackedLayout()  # keeps its size whatever is selected
         self._stack.addWidget(scroll_area(content))
         self._stack.addWidget(self.hint)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING)
+        layout = vertical_layout()
         layout.addWidget(self.title)
         layout.addLayout(self._stack, 1)
+        self.setLayout(layout)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -120,9 +137,9 @@ class RunDetails(TranslatableWidget):
                 self.tags.setText(", ".join(row.notes.tags))
         self._show_facts()
 
-    def show_size(self, size: int, *, complete: bool) -> None:
-        """Show the bytes on disk of the selected runs, as far as they are counted."""
-        self._size_text = formatting.format_file_size(size) + ("" if complete else " …")
+    def show_size(self, size: int) -> None:
+        """Show the bytes on disk of the selected runs."""
+        self._size_text = formatting.format_file_size(size)
         self._show_facts()
 
     def save(self) -> None:
@@ -152,37 +169,15 @@ class RunDetails(TranslatableWidget):
             return
         run = self._row.run
         self.title.setText(run.name)
-        values = {
-            "state": formatting.format_stored_run_state(run.state),
-            "started": formatting.format_timestamp(run.started),
-            "step": formatting.format_progress(run.step, run.total_steps or None, "steps"),
-            "time": formatting.format_duration(run.seconds or None),
-            "loss": formatting.format_loss(run.best_loss),
-            "last": formatting.format_loss(run.last_loss),
-            "speed": formatting.format_rate(run.tokens_per_s),
-            "size": self._size_text,
-            "data": ", ".join(map(formatting.format_data_source, run.data)) or "–",
-        }
-        for name, text in values.items():
-            self.facts[name][1].setText(text)
+        for name, (_, format_fact) in _FACTS.items():
+            self.facts[name][1].setText(self._size_text if name == "size" else format_fact(run))
         error = run.error if run.state == "failed" else None
         self.error.setText(formatting.localized_message(*error) if error else "")
         self.error.setVisible(error is not None)
 
     def retranslate(self) -> None:
-        titles = {
-            "state": tr("runs.state"),
-            "started": tr("runs.started"),
-            "step": tr("common.progress"),
-            "time": tr("runs.trained_for"),
-            "loss": tr("runs.best_loss"),
-            "last": tr("runs.last_loss"),
-            "speed": tr("runs.tokens_s"),
-            "size": tr("runs.on_disk"),
-            "data": tr("common.data"),
-        }
-        for name, text in titles.items():
-            self.facts[name][0].setText(text)
+        for name, (title, _) in _FACTS.items():
+            self.facts[name][0].setText(tr(title))
         self._tags_label.setText(tr("runs.tags"))
         self._note_label.setText(tr("runs.note"))
         self.tags.setAccessibleName(tr("runs.tags"))
@@ -190,44 +185,3 @@ class RunDetails(TranslatableWidget):
         self.note.setAccessibleName(tr("runs.note"))
         self.note.setPlaceholderText(tr("runs.what_you_want_remember_this"))
         self._show_facts()
-
-
-class _TagsEdit(QLineEdit):
-    """Tags separated by commas. Completes the tag at the cursor from the tags in use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setObjectName("runTags")
-        self._known_tags = QStringListModel(self)
-        self._completer = QCompleter(self._known_tags, self)
-        self._completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
-        self._completer.setWidget(self)
-        self._completer.activated.connect(self._insert_completion)
-        self.textEdited.connect(self._complete)
-
-    def set_known_tags(self, tags: list[str]) -> None:
-        if tags != self._known_tags.stringList():
-            self._known_tags.setStringList(tags)
-
-    def _tag_at_cursor(self) -> tuple[int, int]:
-        """Start and end of the tag at the cursor."""
-        text, cursor = self.text(), self.cursorPosition()
-        start = max(text.rfind(separator, 0, cursor) for separator in TAG_SEPARATORS) + 1
-        ends = (text.find(separator, cursor) for separator in TAG_SEPARATORS)
-        return start, min((end for end in ends if end >= 0), default=len(text))
-
-    def _complete(self) -> None:
-        prefix = self.text()[slice(*self._tag_at_cursor())].strip()
-        self._completer.setCompletionPrefix(prefix)
-        if prefix and self._completer.currentCompletion() not in ("", prefix):
-            self._completer.complete()
-        elif (popup := self._completer.popup()) is not None:
-            popup.hide()
-
-    def _insert_completion(self, tag: str) -> None:
-        start, end = self._tag_at_cursor()
-        text = self.text()
-        before = text[:start] + (" " if start else "") + tag
-        self.setText(before + text[end:])
-        self.setCursorPosition(len(before))
-        self.textEdited.emit(self.text())

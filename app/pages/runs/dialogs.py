@@ -11,21 +11,25 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
-    QHBoxLayout,
     QHeaderView,
     QMessageBox,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
-from app.core.history.config_diff import ConfigDifference, format_tsv
 from app.knob_texts import knob_label, knob_unit_suffix
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
-from app.widgets.basic import label, push_button, resize_within_screen, set_object_name
+from app.widgets.basic import (
+    horizontal_layout,
+    label,
+    push_button,
+    resize_within_screen,
+    set_object_name,
+    vertical_layout,
+)
 from app.widgets.table import configure_table
 from trainer_core.config import Knob
 from trainer_core.runs.run_dir import RunSummary
@@ -61,13 +65,13 @@ class DeleteDialog(QMessageBox):
         cancel = self.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
         self.setDefaultButton(cancel if permanently else self.delete_button)
         self.setEscapeButton(cancel)
-        self.show_size(0, complete=False)
+        self.show_size(None)
         self.open()
 
-    def show_size(self, size: int, *, complete: bool) -> None:
-        """Show the bytes on disk of all runs, as far as they are counted."""
+    def show_size(self, size: int | None) -> None:
+        """Show the bytes on disk of all runs; None: not yet counted."""
         names = [run.name for run in self._runs[:_MAX_NAMES]] + ["…"] * (len(self._runs) > _MAX_NAMES)
-        on_disk = tr("runs.on_disk_size", size=formatting.format_file_size(size) + ("" if complete else " …"))
+        on_disk = tr("runs.on_disk_size", size="…" if size is None else formatting.format_file_size(size))
         self.setInformativeText("\n".join([*names, "", on_disk]))
 
 
@@ -77,7 +81,10 @@ class ComparisonDialog(QDialog):
     copy_requested = Signal(str)  # tab-separated values
 
     def __init__(
-        self, runs: Sequence[RunSummary], differences: Sequence[ConfigDifference], parent: QWidget | None = None
+        self,
+        runs: Sequence[RunSummary],
+        differences: Sequence[tuple[Knob, Sequence[Any]]],
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -90,7 +97,7 @@ class ComparisonDialog(QDialog):
             [tr("runs.best_loss"), *(formatting.format_loss(run.best_loss) for run in runs)],
             [tr("runs.tokens_s"), *(formatting.format_rate(run.tokens_per_s) for run in runs)],
             [tr("runs.trained_for"), *(formatting.format_duration(run.seconds or None) for run in runs)],
-            *([_format_title(found.knob), *map(_formatter(found.knob.name), found.values)] for found in differences),
+            *([_format_title(knob), *(_format_value(knob, value) for value in values)] for knob, values in differences),
         ]
         self.table = set_object_name(QTableWidget(len(self.rows) - 1, len(runs) + 1), "comparing")
         self._fill_table()
@@ -99,22 +106,23 @@ class ComparisonDialog(QDialog):
         self.copy_button, close = push_button("copyComparison"), push_button("closeComparison")
         self.copy_button.setText(tr("runs.copy_as_table"))
         self.copy_button.setToolTip(tr("runs.divided_by_tabs_paste_into"))
-        self.copy_button.clicked.connect(lambda: self.copy_requested.emit(format_tsv(self.rows)))
+        self.copy_button.clicked.connect(lambda: self.copy_requested.emit(self._format_tsv()))
         QShortcut(QKeySequence.StandardKey.Copy, self.table, self.copy_button.click)
         close.setText(tr("common.close"))
         close.clicked.connect(self.close)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.copy_button)
-        buttons.addStretch(1)
-        buttons.addWidget(close)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(2 * SPACING, 2 * SPACING, 2 * SPACING, 2 * SPACING)
-        layout.setSpacing(SPACING)
+        buttons = horizontal_layout(self.copy_button, close)
+        buttons.insertStretch(1, 1)
+        layout = vertical_layout(margin=2 * SPACING)
+        self.setLayout(layout)
         layout.addWidget(self.table, 1)
         layout.addWidget(note)
         layout.addLayout(buttons)
         width = _TITLE_WIDTH + len(runs) * _RUN_WIDTH + 6 * SPACING
         resize_within_screen(self, QSize(min(1100, max(480, width)), min(640, 120 + 30 * len(self.rows))))
+
+    def _format_tsv(self) -> str:
+        """Tab-separated values for spreadsheets."""
+        return "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in self.rows)
 
     def _fill_table(self) -> None:
         table = self.table
@@ -145,11 +153,8 @@ def _format_title(knob: Knob) -> str:
     return tr("runs.setting_unit", setting=label, unit=unit) if unit else label
 
 
-def _formatter(name: str) -> Callable[[Any], str]:
-    def format_value(value: Any) -> str:
-        if isinstance(value, list):
-            is_data = name in ("data", "validation_data")
-            return ", ".join(formatting.format_data_source(str(v)) if is_data else str(v) for v in value) or "–"
-        return formatting.format_setting_value(name, value) if value not in (None, "") else "–"
-
-    return format_value
+def _format_value(knob: Knob, value: Any) -> str:
+    if isinstance(value, list):
+        is_data = knob.name in ("data", "validation_data")
+        return ", ".join(formatting.format_data_source(str(v)) if is_data else str(v) for v in value) or "–"
+    return formatting.format_setting_value(knob.name, value) if value not in (None, "") else "–"

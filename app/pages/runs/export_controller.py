@@ -7,12 +7,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from app.core.history.run_files import unique_name
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from app.texts import current_language, tr
 from app.widgets import formatting
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.runs.run_dir import safe_name
 
 
 class Exporter(QObject):
@@ -75,11 +75,7 @@ def choose_export_folder(folder: Path, checkpoint: Path) -> Path:
             return folder
     except OSError:
         return folder
-    base = folder / safe_name(f"{checkpoint.parent.parent.name[:60]}-{checkpoint.name}")
-    target, number = base, 2
-    while target.exists():
-        target, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return target
+    return folder / unique_name(f"{checkpoint.parent.parent.name[:60]}-{checkpoint.name}", root=folder)
 
 
 def _is_irreplaceable(folder: Path) -> bool:

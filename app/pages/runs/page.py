@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QActionGroup, QKeySequence, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QModelIndex, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
 
-from app.core.history.run_notes import RunNotes
-from app.core.history.run_rows import ARCHIVE_FILTERS, RUN_COLUMNS, RunRow, tags_by_frequency
+from app.core.history import run_rows
+from app.core.history.run_list import RunRow
+from app.core.history.run_rows import ARCHIVE_FILTERS
+from app.core.settings import Settings
 from app.pages.page import Page
 from app.pages.runs.details import RunDetails
-from app.pages.runs.table import RunsTable
-from app.pages.runs.table_model import NAME, SHOWN, RunsModel
+from app.pages.runs.table import SHOWN, RunsModel, RunsTable, SortMenu
 from app.texts import tr
 from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
@@ -24,22 +24,24 @@ from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
     NoScrollComboBox,
+    horizontal_layout,
     line_edit,
     placeholder_label,
     push_button,
     set_object_name,
+    vertical_layout,
 )
 from app.widgets.info_bar import InfoBar
 from app.widgets.splitter import KeyboardSplitter
 from app.widgets.table import bind_button
-from trainer_core.runs.run_dir import RunSummary
+from app.window.window_state import restore_layout, save_layout
 
 _SEARCH_DELAY_MS: Final = 60  # after the last key press
 _TABLE_HEIGHT: Final = 320  # pixels, initially
 _DETAILS_HEIGHT: Final = 230
 _MIN_HEIGHT_WITH_DETAILS: Final = 340  # pixels of the page
 _SHORTCUTS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
-_MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete")
+_MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete", "")
 
 
 class RunsPage(Page):
@@ -48,13 +50,13 @@ class RunsPage(Page):
     open_requested = Signal(Path)
     overlay_requested = Signal(list, bool)  # runs; show in the plots, or hide
     folder_requested = Signal(Path)
-    selection_changed = Signal()
-    layout_changed = Signal()  # sort order, columns, splitter or visibility of the details
+    selection_changed = Signal()  # after the page displays it
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
         self._can_resume = True
+        self._runs: list[RunRow] = []  # all, also those that are filtered out
         self._loading: tuple[str, float] | None = None  # name of a run, fraction read
         self._message: tuple[Callable[[], str], Path | None] | None = None
         self.model = RunsModel(palette)
@@ -71,100 +73,90 @@ class RunsPage(Page):
         self.empty = placeholder_label(self.table)
         self.splitter = KeyboardSplitter(Qt.Orientation.Vertical, SPACING)
         self._search_timer = QTimer(self, singleShot=True, interval=_SEARCH_DELAY_MS)
-        self.run_actions: dict[str, QAction] = {}
-        self.menu = QMenu(self.table)
-        self._create_actions()
+        self.run_actions = self.table.create_actions(_MENU, _SHORTCUTS)
         self.sort_menu = SortMenu(self.table)
-        self.menu.addSeparator()
-        self.menu.addMenu(self.sort_menu)
+        self._bind_actions()
         self._arrange()
         self._connect()
         self.retranslate()
 
-    def _create_actions(self) -> None:
-        for name in _MENU:
-            if not name:
-                self.menu.addSeparator()
-                continue
-            action = self.run_actions[name] = QAction(self)
-            self.menu.addAction(action)
-            if name in _SHORTCUTS:
-                action.setShortcut(QKeySequence(_SHORTCUTS[name]))
-                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
-                self.table.addAction(action)
+    def _bind_actions(self) -> None:
         self._buttons = {"open": self.open, "resume": self.resume, "show": self.show_runs, "compare": self.compare}
         for name, button in self._buttons.items():
             bind_button(button, self.run_actions[name], self.table)
-        self.more.setMenu(self.menu)
+        for menu in (self.table, self.table.menu):
+            menu.addAction(self.sort_menu.menuAction())
+        self.more.setMenu(self.table.menu)
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
 
     def _arrange(self) -> None:
-        filters, buttons = QHBoxLayout(), QHBoxLayout()
-        filters.addWidget(self.search, 1)
-        filters.addWidget(self.archive_filter)
-        filters.addWidget(self.refresh)
-        for widget in (*self._buttons.values(), self.more):
-            buttons.addWidget(widget)
-        buttons.addStretch(1)
-        buttons.addWidget(self.toggle_details)
-        upper = QWidget()
-        table = QVBoxLayout(upper)
-        table.setContentsMargins(0, 0, 0, 0)
-        table.setSpacing(SPACING // 2)
+        buttons = horizontal_layout(*self._buttons.values(), self.more, self.toggle_details)
+        buttons.insertStretch(buttons.count() - 1, 1)
+        upper, table = QWidget(), vertical_layout(spacing=SPACING // 2)
         table.addWidget(self.table, 1)
         table.addWidget(self.status)
+        upper.setLayout(table)
         self.splitter.addWidget(upper)
         self.splitter.addWidget(self.details)
         self.splitter.setStretchFactor(0, 1)
         self.splitter.setSizes([_TABLE_HEIGHT, _DETAILS_HEIGHT])
-        layout = QVBoxLayout(self)
+        layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
-        for row in (filters, buttons):
-            row.setSpacing(SPACING)
-            layout.addLayout(row)
+        layout.addLayout(horizontal_layout((self.search, 1), self.archive_filter, self.refresh))
+        layout.addLayout(buttons)
         layout.addWidget(self.message_bar)
         layout.addWidget(self.splitter, 1)
+        self.setLayout(layout)
 
     def _connect(self) -> None:
         self.run_actions["open"].triggered.connect(self._open_selected)
         self.run_actions["folder"].triggered.connect(lambda: self.folder_requested.emit(self.paths()[0]))
-        self.run_actions["rename"].triggered.connect(self._edit_name)
+        self.run_actions["rename"].triggered.connect(self.table.edit_name)
         self.run_actions["show"].triggered.connect(
             lambda: self.overlay_requested.emit(self.paths(), not self._all_overlaid())
         )
         self.table.activated.connect(lambda: None if self.table.is_editing else self._open_selected())
         self.table.clicked.connect(self._on_clicked)
-        self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
-        self.table.customContextMenuRequested.connect(self._show_menu)
-        self.table.horizontalHeader().sortIndicatorChanged.connect(self.layout_changed)
-        self.table.columns_changed.connect(self.layout_changed)
-        self.splitter.splitterMoved.connect(self.layout_changed)
+        self.table.selection_changed.connect(self._on_selection_changed)
+        self.table.horizontalHeader().sortIndicatorChanged.connect(self._show_runs)
         self.toggle_details.toggled.connect(self._update_details_visibility)
-        self.toggle_details.toggled.connect(self.layout_changed)
         self.search.textChanged.connect(self._search_timer.start)
         self.search.returnPressed.connect(self.table.setFocus)
-        self._search_timer.timeout.connect(self._filter)
+        self._search_timer.timeout.connect(self._show_runs)
         self.archive_filter.addItems([""] * len(ARCHIVE_FILTERS))
-        self.archive_filter.currentIndexChanged.connect(self._filter)
+        self.archive_filter.currentIndexChanged.connect(self._show_runs)
         self.message_bar.buttons["closeMessage"].clicked.connect(lambda: self.show_message(None))
         self.message_folder.clicked.connect(self._open_message_folder)
         self.toggle_details.setChecked(True)
 
     # --- state --------------------------------------------------------------------------------------------
 
-    def display(self, runs: list[tuple[RunSummary, RunNotes]], *, can_resume: bool) -> None:
+    def display(self, runs: list[RunRow], *, can_resume: bool) -> None:
         """Show these runs. `can_resume`: this window trains no run."""
         self._can_resume = can_resume
         if not self.table.is_editing:
-            self.model.set_rows([RunRow(run, notes) for run, notes in runs])
+            self._runs = runs
+            self._show_runs()
             self._show_details()
-            self._update()
+
+    def _show_runs(self) -> None:
+        """Show the runs that match the filters, sorted."""
+        archive_filter = ARCHIVE_FILTERS[max(0, self.archive_filter.currentIndex())]
+        rows = [
+            row
+            for row in self._runs
+            if run_rows.matches_archive_filter(row, archive_filter)
+            and run_rows.matches_search(row, self.search.text(), formatting.format_stored_run_state(row.run.state))
+        ]
+        self.table.set_rows(run_rows.sort_rows(rows, self.table.sort_key(), descending=self.table.is_descending))
+        self._update()
 
     def set_overlays(self, overlays: dict[Path, str]) -> None:
-        """Set which runs are shown in the plots, and their palette colours."""
-        self.model.set_overlays(overlays)
-        self._update()
+        """Set which runs are shown in the plots, and their palette colors."""
+        if overlays != self.model.overlays:
+            self.model.overlays = dict(overlays)
+            self._show_runs()
+            self.table.viewport().update()
 
     def set_loading(self, name: str, fraction: float | None) -> None:
         """Show how much of a run is read for the plots, 0..1; None: no run is being read."""
@@ -179,19 +171,21 @@ class RunsPage(Page):
 
     def paths(self) -> list[Path]:
         """The selected runs, top to bottom."""
-        return [row.path for row in self.table.selected_rows()]
+        return self.table.selected_keys()
 
     def select(self, paths: list[Path]) -> None:
         self.table.select(paths)
 
-    def restore(self, column: str, *, descending: bool, details: bool, widths: Mapping[str, int]) -> None:
-        """Restore the layout of the last session. `widths`: of the columns, in visual order."""
-        self.table.restore_columns(widths)
-        section = next(
-            (place for place, name in enumerate(RUN_COLUMNS) if name == column), RUN_COLUMNS.index("started")
-        )
-        self.table.sortByColumn(section, Qt.SortOrder.DescendingOrder if descending else Qt.SortOrder.AscendingOrder)
-        self.toggle_details.setChecked(details)
+    def restore_state(self, settings: Settings) -> None:
+        restore_layout(settings, "runs", self.splitter)
+        restore_layout(settings, "runs_columns", self.table.horizontalHeader())
+        self.table.hide_columns(self.width())
+        self.toggle_details.setChecked(settings.runs_details)
+
+    def save_state(self, settings: Settings) -> None:
+        save_layout(settings, "runs", self.splitter)
+        save_layout(settings, "runs_columns", self.table.horizontalHeader())
+        settings.runs_details = self.toggle_details.isChecked()
 
     def ask_export_folder(self, start: str) -> Path | None:
         folder = QFileDialog.getExistingDirectory(self, tr("runs.export_into_empty_folder_or"), start)
@@ -212,26 +206,13 @@ class RunsPage(Page):
 
     def _on_clicked(self, index: QModelIndex) -> None:
         if index.column() == SHOWN:
-            path = self.table.proxy.row_at(index.row()).path
+            path = self.model.rows[index.row()].path
             self.overlay_requested.emit([path], path not in self.model.overlays)
 
     def _on_selection_changed(self) -> None:
         self._show_details()
         self._update()
         self.selection_changed.emit()
-
-    def _filter(self) -> None:
-        archive_filter = ARCHIVE_FILTERS[max(0, self.archive_filter.currentIndex())]
-        self.table.proxy.set_filter(self.search.text(), archive_filter)
-        self._update()
-
-    def _show_menu(self, position: QPoint) -> None:
-        self.menu.popup(self.table.viewport().mapToGlobal(position))
-
-    def _edit_name(self) -> None:
-        index = self.table.proxy.index(self.table.selectionModel().selection().indexes()[0].row(), NAME)
-        self.table.scrollTo(index)
-        self.table.edit(index)
 
     def _open_message_folder(self) -> None:
         if self._message is not None and self._message[1] is not None:
@@ -251,7 +232,6 @@ class RunsPage(Page):
     def _show_details(self) -> None:
         rows = self.table.selected_rows()
         self.details.display(rows[0] if len(rows) == 1 else None, len(rows))
-        self.details.tags.set_known_tags(tags_by_frequency(self.model.rows))
 
     def _update(self) -> None:
         """Enable and label what depends on the selected runs."""
@@ -270,21 +250,20 @@ class RunsPage(Page):
         self.run_actions["show"].setText(tr("runs.hide_in_plots") if overlaid else tr("runs.show_in_plots"))
         self.run_actions["archive"].setText(tr("runs.take_out_archive") if archived else tr("runs.archive"))
         self.show_runs.setText(self.run_actions["show"].text())
-        self.more.setEnabled(bool(self.model.rows))
+        self.more.setEnabled(bool(self._runs))
         self.details.checkpoints.set_can_resume(self._can_resume)
         self._update_placeholder()
         self._update_status()
 
     def _update_placeholder(self) -> None:
-        proxy = self.table.proxy
-        self.empty.setVisible(proxy.rowCount() == 0)
-        if self.model.rows and (proxy.search_text or proxy.archive_filter != "current"):
+        self.empty.setVisible(not self.model.rows)
+        if self._runs and (self.search.text() or self.archive_filter.currentIndex() > 0):
             self.empty.setText(tr("runs.no_run_found_change_search"))
         else:
-            self.empty.setText(tr("runs.all_runs_in_archive") if self.model.rows else tr("runs.no_runs_yet_what_you"))
+            self.empty.setText(tr("runs.all_runs_in_archive") if self._runs else tr("runs.no_runs_yet_what_you"))
 
     def _update_status(self) -> None:
-        shown, total, selected = self.table.proxy.rowCount(), len(self.model.rows), len(self.paths())
+        shown, total, selected = len(self.model.rows), len(self._runs), len(self.paths())
         count = formatting.format_count(total)
         if shown != total:
             parts = [tr("runs.found_of_all_runs", found=formatting.format_count(shown), all=count)]
@@ -332,33 +311,7 @@ class RunsPage(Page):
             self.message_bar.set_message(self._message[0]())
         self.table.setAccessibleName(tr("runs.runs"))
         self.splitter.set_handle_name(tr("runs.height_of_the_table"))
-        self.model.retranslate()
-        self.sort_menu.setTitle(tr("runs.sort_by"))
-        for column, text in self.model.titles().items():
-            self.sort_menu.columns[column].setText(text)
-        self._filter()  # the search finds translated states
+        self.table.retranslate()
+        self.sort_menu.retranslate()
+        self._show_runs()  # the search finds translated states
         self.retheme(self._palette)
-
-
-class SortMenu(QMenu):
-    """Sorts the table as clicks on its header do, for use by keyboard."""
-
-    def __init__(self, table: RunsTable) -> None:
-        super().__init__(table)
-        self._header = table.horizontalHeader()
-        self.columns: dict[str, QAction] = {}
-        group = QActionGroup(self)
-        for section, column in enumerate(RUN_COLUMNS):
-            action = self.columns[column] = group.addAction("")
-            action.setCheckable(True)
-            action.triggered.connect(partial(self._sort, section))
-            self.addAction(action)
-        self.aboutToShow.connect(self._check_sort_column)
-
-    def _check_sort_column(self) -> None:
-        self.columns[RUN_COLUMNS[self._header.sortIndicatorSection()]].setChecked(True)
-
-    def _sort(self, section: int, _checked: bool = False) -> None:
-        ascending, descending = Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder
-        reverse = section == self._header.sortIndicatorSection() and self._header.sortIndicatorOrder() is ascending
-        self._header.setSortIndicator(section, descending if reverse else ascending)

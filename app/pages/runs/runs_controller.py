@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from PySide6.QtCore import QFile, QObject, Qt, QTimer, Signal
 
 from app.core.active_run import ActiveRun
 from app.core.history import run_files
-from app.core.history.config_diff import config_differences
 from app.core.history.run_list import RunHistory
 from app.core.idle_task import IdleTask
 from app.core.settings import Settings
@@ -23,9 +21,7 @@ from app.pages.plots.plot_specs import OWN_COLOR
 from app.pages.runs.dialogs import ComparisonDialog, DeleteDialog
 from app.pages.runs.export_controller import Exporter
 from app.services import desktop_shell
-from app.services.trainer_process import TrainerProcess
 from app.texts import tr
-from app.window import window_state
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files
@@ -45,18 +41,12 @@ class RunsController(QObject):
     run_moved = Signal(Path, object)  # old path of a run; new path, or None if it was deleted
 
     def __init__(
-        self,
-        history: RunHistory,
-        active_run: ActiveRun,
-        settings: Settings,
-        parent: QObject | None = None,
-        export_process: TrainerProcess | None = None,
+        self, history: RunHistory, active_run: ActiveRun, settings: Settings, page: RunsPage, plots: PlotsPage
     ) -> None:
-        super().__init__(parent)
+        super().__init__(page)  # deleted with it, as are its timers and connections
         self._history, self._active_run, self._settings = history, active_run, settings
-        self.overlays, self.exporter = OverlayController(history, self), Exporter(export_process, self)
-        self._page: RunsPage | None = None
-        self._plots: PlotsPage | None = None
+        self._page, self._plots = page, plots
+        self.overlays, self.exporter = OverlayController(history, self), Exporter(parent=self)
         self._plotted_run: Path | None = None  # the run whose own curves the plots show
         self._inspected_state: list[tuple[object, ...]] = []  # of the selected runs when they were inspected
         self._checkpoints_task, self._size_task, self._compare_task = IdleTask(self), IdleTask(self), IdleTask(self)
@@ -69,19 +59,15 @@ class RunsController(QObject):
         self.folder_closing.connect(self._close_run_files)
         self.run_moved.connect(self.overlays.on_run_moved)
         active_run.state_changed.connect(self._display_timer.start)
-
-    def connect_page(self, page: RunsPage, plots: PlotsPage) -> None:
-        """Display the runs on the page and connect its actions."""
-        self._page, self._plots = page, plots
-        settings, actions = self._settings, page.run_actions
-        page.restore(
-            settings.runs_sort,
-            descending=settings.runs_descending,
-            details=settings.runs_details,
-            widths=settings.runs_columns,
+        self.overlays.changed.connect(self._update_overlays)
+        self.overlays.progressed.connect(page.set_loading)
+        plots.overlay_removal_requested.connect(
+            lambda: self.overlays.set_shown(list(self.overlays.selected_colors), on=False)
         )
-        window_state.restore_splitter(settings, "runs", page.splitter)
-        page.layout_changed.connect(self._save_layout)
+        self._connect_page(page)
+
+    def _connect_page(self, page: RunsPage) -> None:
+        actions, checkpoints = page.run_actions, page.details.checkpoints
         page.selection_changed.connect(self._inspect_selected)
         page.open_requested.connect(self.open_requested)
         page.folder_requested.connect(desktop_shell.open_folder)
@@ -94,25 +80,17 @@ class RunsController(QObject):
         actions["compare"].triggered.connect(lambda: self._compare_task.start(self._compare(page.paths())))
         page.details.note_changed.connect(lambda path, note: self._update_notes(path, note=note))
         page.details.tags_changed.connect(lambda path, tags: self._update_notes(path, tags=tags))
-        checkpoints = page.details.checkpoints
         checkpoints.resume_requested.connect(self.resume_from_checkpoint)
         checkpoints.generate_requested.connect(self.generate_requested)
         checkpoints.export_requested.connect(self.export)
-        plots.overlay_removal_requested.connect(
-            lambda: self.overlays.set_shown(list(self.overlays.selected_colors), on=False)
-        )
-        self.overlays.changed.connect(self._update_overlays)
-        self.overlays.progressed.connect(page.set_loading)
         self.exporter.message_ready.connect(page.show_message)
         self.exporter.changed.connect(lambda: checkpoints.set_exporting(self.exporter.is_busy))
 
     def display(self) -> None:
         """Show the runs that the last refresh found."""
-        if self._page is not None:
-            runs = [(run, self._history.notes(run.path)) for run in self._history.runs]
-            self._page.display(runs, can_resume=self._active_run.machine.can_start)
-            if self._selected_state() != self._inspected_state:  # e.g. a checkpoint was added
-                self._inspect_selected()
+        self._page.display(self._history.rows, can_resume=self._active_run.machine.can_start)
+        if self._selected_state() != self._inspected_state:  # e.g. a checkpoint was added
+            self._inspect_selected()
 
     def on_runs_listed(self) -> None:
         """Called after each refresh of the run list."""
@@ -127,24 +105,16 @@ class RunsController(QObject):
 
     def shutdown(self) -> None:
         """Save edits and stop all work."""
-        if self._page is not None:
-            self._page.details.save()
-        for work in (self._checkpoints_task, self._size_task, self._compare_task):
-            work.stop()
+        self._page.details.save()
+        self._active_run.state_changed.disconnect(self._display_timer.start)
+        self._display_timer.stop()
+        self._stop_tasks()
         self.overlays.shutdown()
         self.exporter.shutdown()
 
-    def _save_layout(self) -> None:
-        if self._page is not None:
-            settings, page = self._settings, self._page
-            settings.runs_sort, settings.runs_descending = page.model.sort_column, page.model.descending
-            settings.runs_details = page.toggle_details.isChecked()
-            settings.runs_columns = page.table.column_widths
-            window_state.save_splitter(settings, "runs", page.splitter)
-
-    def _show_message(self, text: Callable[[], str]) -> None:
-        if self._page is not None:
-            self._page.show_message(text)
+    def _stop_tasks(self) -> None:
+        for task in (self._checkpoints_task, self._size_task, self._compare_task):
+            task.stop()
 
     # --- notes, names, the archive ------------------------------------------------------------------------
 
@@ -154,7 +124,7 @@ class RunsController(QObject):
             self._history.set_notes(path, msgspec.structs.replace(self._history.notes(path), **changes))
         except OSError as error:
             reason, name = error.strerror or type(error).__name__, path.name
-            self._show_message(lambda: tr("runs.notes_name_were_not_kept", name=name, reason=reason))
+            self._page.show_message(lambda: tr("runs.notes_name_were_not_kept", name=name, reason=reason))
         self._display_timer.start()
 
     def archive(self, paths: list[Path], archived: bool) -> None:
@@ -168,7 +138,7 @@ class RunsController(QObject):
         """Rename a run folder, or show why that is not possible."""
         problem = "running" if self._is_training(path) else run_files.name_problem(path, name)
         if problem:
-            self._show_message(lambda: _format_name_problem(problem, name))
+            self._page.show_message(lambda: _format_name_problem(problem, name))
             return
         target = path.with_name(name)
         self.folder_closing.emit(path)
@@ -177,15 +147,14 @@ class RunsController(QObject):
         except OSError as error:
             reason = error.strerror or type(error).__name__
             text = tr("runs.name_could_not_be_renamed")
-            self._show_message(lambda: text.format(name=path.name, reason=reason))
+            self._page.show_message(lambda: text.format(name=path.name, reason=reason))
             self.overlays.refresh()
             return
         self._on_run_folder_moved(path, target)
 
     def _close_run_files(self, run: Path) -> None:
         """Close the open files in a run folder."""
-        for work in (self._checkpoints_task, self._size_task, self._compare_task):
-            work.stop()
+        self._stop_tasks()
         self.overlays.close_run(run)
 
     def _on_run_folder_moved(self, old: Path, new: Path | None) -> None:
@@ -195,7 +164,7 @@ class RunsController(QObject):
         self._active_run.handle_run_moved(old, new)
         self.run_moved.emit(old, new)
         self.display()
-        if new is not None and self._page is not None:
+        if new is not None:
             self._page.select([new])
 
     # --- deleting -----------------------------------------------------------------------------------------
@@ -215,8 +184,6 @@ class RunsController(QObject):
     def _show_delete_dialog(
         self, paths: list[Path], delete: Callable[[list[Path]], None], *, permanently: bool
     ) -> None:
-        if self._page is None:
-            return
         dialog = DeleteDialog(paths, lambda: self._delete(paths, delete), self._page.window(), permanently=permanently)
         dialog.finished.connect(self._on_delete_dialog_closed)
         self._delete_dialog = dialog
@@ -232,7 +199,7 @@ class RunsController(QObject):
         if running:
             name = running[0].name
             text = tr("runs.name_being_trained_stays_stop")
-            self._show_message(lambda: text.format(name=name))
+            self._page.show_message(lambda: text.format(name=name))
         return [path for path in paths if path not in running]
 
     def _is_active_run(self, path: Path) -> bool:
@@ -251,13 +218,11 @@ class RunsController(QObject):
             self._show_delete_dialog(list(failed), self._run_deleter.delete_permanently, permanently=True)
         elif failed:
             path, reason = next(iter(failed.items()))
-            self._show_message(lambda: tr("runs.name_could_not_be_deleted", name=path.name, reason=reason))
+            self._page.show_message(lambda: tr("runs.name_could_not_be_deleted", name=path.name, reason=reason))
 
     # --- selected runs --------------------------------------------------------------------------------------
 
     def _inspect_selected(self) -> None:
-        if self._page is None:
-            return
         paths, details = self._page.paths(), self._page.details
         self._inspected_state = self._selected_state()
         self._checkpoints_task.start(self._read_checkpoints(paths[0]) if len(paths) == 1 else iter(()))
@@ -265,7 +230,7 @@ class RunsController(QObject):
             self._size_task.start(self._measure_size(paths, details.show_size))
 
     def _selected_state(self) -> list[tuple[object, ...]]:
-        runs = [row.run for row in self._page.table.selected_rows()] if self._page is not None else []
+        runs = [row.run for row in self._page.table.selected_rows()]
         return [(run.path, run.state, run.checkpoints) for run in runs]
 
     def _read_checkpoints(self, run: Path) -> Iterator[None]:
@@ -273,17 +238,17 @@ class RunsController(QObject):
         for checkpoint in run_files.iter_checkpoints(run):
             checkpoints.append(checkpoint)
             yield
-        if self._page is not None and self._page.paths() == [run]:
+        if self._page.paths() == [run]:
             self._page.details.checkpoints.set_checkpoints(checkpoints)
 
     @staticmethod
-    def _measure_size(paths: list[Path], show: Callable[..., None]) -> Iterator[None]:
+    def _measure_size(paths: list[Path], show: Callable[[int], None]) -> Iterator[None]:
         sizes: dict[Path, int] = {}
         for path in paths:
             for size in run_files.iter_folder_size(path):
                 yield
                 sizes[path] = size
-        show(sum(sizes.values()), complete=True)
+        show(sum(sizes.values()))
 
     # --- comparison, plots -----------------------------------------------------------------------------------
 
@@ -296,22 +261,21 @@ class RunsController(QObject):
                 runs.append(summary)
                 configs.append(run_dir.read_yaml(RunDir(path).config))
             yield
-        if len(runs) >= 2 and self._page is not None:
-            dialog = ComparisonDialog(runs, config_differences(configs), self._page.window())
+        if len(runs) >= 2:
+            dialog = ComparisonDialog(runs, run_files.config_differences(configs), self._page.window())
             dialog.copy_requested.connect(desktop_shell.copy_text)
             dialog.show()
 
     def set_overlay_shown(self, paths: list[Path], on: bool) -> None:
         if not self.overlays.set_shown(paths, on=on):
-            self._show_message(lambda: tr("runs.plots_have_room_for_ten"))
+            self._page.show_message(lambda: tr("runs.plots_have_room_for_ten"))
 
     def _update_overlays(self) -> None:
-        if self._page is not None and self._plots is not None:
-            colors = self.overlays.selected_colors
-            if self._plotted_run in colors:
-                colors[self._plotted_run] = OWN_COLOR
-            self._page.set_overlays(colors)
-            self._plots.set_overlays(self.overlays.visible_overlays(self._plotted_run))
+        colors = self.overlays.selected_colors
+        if self._plotted_run in colors:
+            colors[self._plotted_run] = OWN_COLOR
+        self._page.set_overlays(colors)
+        self._plots.set_overlays(self.overlays.visible_overlays(self._plotted_run))
 
     # --- from a checkpoint ------------------------------------------------------------------------------------
 
@@ -330,7 +294,7 @@ class RunsController(QObject):
 
     def export(self, checkpoint: Path) -> None:
         """Ask for a folder and export a checkpoint to it."""
-        if self._page is None or self.exporter.is_busy:
+        if self.exporter.is_busy:
             return
         folder = self._page.ask_export_folder(self._settings.export_folder)
         if folder is not None:
@@ -347,28 +311,29 @@ class _RunDeleter(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._idle_task = IdleTask(self)
-        self._pending: deque[list[Path]] = deque()  # batches for the bin; the first is in progress
+        self._pending: list[Path] = []  # to be moved to the recycle bin
+        self._is_trashing = False
 
     def move_to_trash(self, paths: list[Path]) -> None:
         """Move runs to the recycle bin after those of earlier calls."""
-        known = {path for waiting in self._pending for path in waiting}
-        self._pending.append([path for path in paths if path not in known])
-        if len(self._pending) == 1:
+        self._pending += [path for path in paths if path not in self._pending]
+        if not self._is_trashing:
+            self._is_trashing = True
             self._idle_task.start(self._trash_pending())
 
     def _trash_pending(self) -> Iterator[None]:
+        deleted: list[Path] = []
+        failed: dict[Path, str] = {}
         while self._pending:
-            deleted: list[Path] = []
-            failed: dict[Path, str] = {}
-            for path in self._pending[0]:
-                self.folder_closing.emit(path)
-                if QFile.moveToTrash(str(path)) and not os.path.lexists(path):
-                    deleted.append(path)
-                else:
-                    failed[path] = ""
-                yield
-            self.finished.emit(deleted, failed, False)
-            self._pending.popleft()
+            path = self._pending.pop(0)
+            self.folder_closing.emit(path)
+            if QFile.moveToTrash(str(path)) and not os.path.lexists(path):
+                deleted.append(path)
+            elif path not in deleted:
+                failed[path] = ""
+            yield
+        self._is_trashing = False
+        self.finished.emit(deleted, failed, False)
 
     def delete_permanently(self, paths: list[Path]) -> None:
         for path in paths:

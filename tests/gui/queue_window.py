@@ -1,4 +1,4 @@
-"""For tests of the queue: a window whose trainer goes by the names of runs, and what is done and looked at there."""
+"""Helpers for tests of the queue: a window whose fake trainer behaves according to the name of the run."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ path = sys.argv[sys.argv.index("--resume" if resumed else "--run-dir") + 1]
 name = Path(path).name
 greeting = fake.hello()
 greeting.config["restarts"], greeting.run_dir = 2, path
-fake.say(greeting)
+fake.emit(greeting)
 if "bad" in name:
-    fake.say(protocol.Error(code="data.not_found", params={"path": "D:/gone.txt"}, exit_code=4))
+    fake.emit(protocol.Error(code="data.not_found", params={"path": "D:/gone.txt"}, exit_code=4))
     sys.exit(4)
-fake.say(fake.checkpoint(4))
+fake.emit(fake.checkpoint(4))
 if "crash" in name and not resumed:
-    fake.say(fake.step(5))
+    fake.emit(fake.step(5))
     faulthandler._read_null()
 if "long" in name:
     fake.listen()
-    fake.say(protocol.Phase(phase="training", step=4))
-    fake.say(fake.step(5))
-    while (command := fake.take_command(60.0)) is not None:
+    fake.emit(protocol.Phase(phase="training", step=4))
+    fake.emit(fake.step(5))
+    while (command := fake.next_command(60.0)) is not None:
         if isinstance(command, protocol.Stop):
             if "full" in name:
-                fake.say(protocol.Error(code="disk.full", params=FULL, exit_code=7))
+                fake.emit(protocol.Error(code="disk.full", params=FULL, exit_code=7))
                 sys.exit(7)
             if "fall" in name:
                 faulthandler._read_null()
-            fake.say(fake.done("finished" if "last" in name else "stopped", 5))
+            fake.emit(fake.done("finished" if "last" in name else "stopped", 5))
             sys.exit(0 if "last" in name else 3)
     sys.exit(3)
 if "held" in name:
-    fake.say(fake.step(5))
-    while not Path(__file__).with_name("let go").exists():
+    fake.emit(fake.step(5))
+    while not Path(__file__).with_name("released").exists():
         time.sleep(0.02)
-fake.say(fake.step(20))
-fake.say(protocol.Eval(step=20, loss=1.5, perplexity=4.5, tokens=10, seconds=0.1, best=True))
-fake.say(fake.done("finished", 20))
+fake.emit(fake.step(20))
+fake.emit(protocol.Eval(step=20, loss=1.5, perplexity=4.5, tokens=10, seconds=0.1, best=True))
+fake.emit(fake.done("finished", 20))
 """
 Open = Callable[..., Controller]
 
 
 @pytest.fixture(name="open_window")
 def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open:
-    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash, held and long ones.
+    """A window that displays the queue. Names of runs select the behavior of the trainer.
 
-    What is held trains until `let_go`. What is told to stop may find the disk full (long-full), crash (long-fall) or be
-    done anyway (long-last)."""
-    program = tmp_path / "trainer by name.py"
+    bad: exits with an error. crash: crashes, unless resumed. held: trains until `release`. long: trains until stopped,
+    then fails on a full disk (long-full), crashes (long-fall) or finishes (long-last)."""
+    program = tmp_path / "fake trainer.py"
     program.write_text(TRAINER, encoding="utf-8")
 
     def make(**chosen: str) -> Controller:
@@ -82,8 +82,8 @@ def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open
     return make
 
 
-def line_up(qtbot: QtBot, controller: Controller, *names: str, **values: str) -> None:
-    """Set up a run of each name and press the button beside Start."""
+def enqueue(qtbot: QtBot, controller: Controller, *names: str, **values: str) -> None:
+    """Add a run of each name to the queue."""
     for name in names:
         controller.form.set_run_name(name)
         for knob, text in values.items():
@@ -92,15 +92,15 @@ def line_up(qtbot: QtBot, controller: Controller, *names: str, **values: str) ->
 
 
 def train(qtbot: QtBot, controller: Controller, name: str) -> None:
-    """Start a run, long or held, as a person does, and have it train."""
+    """Start a run (long or held) and wait until it trains."""
     controller.form.set_run_name(name)
     controller.start_run()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
 
 
-def let_go(controller: Controller) -> None:
-    """Have the runs that are held end."""
-    Path(controller.active_run.process._command[4]).with_name("let go").touch()
+def release(controller: Controller) -> None:
+    """Let the held runs finish."""
+    Path(controller.active_run.process._command[4]).with_name("released").touch()
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:
@@ -117,17 +117,17 @@ def states(controller: Controller) -> str:
     return " ".join(f"{item.name}:{item.state}" for item in items(controller))
 
 
-def wait_for(qtbot: QtBot, controller: Controller, wanted: str) -> None:
+def wait_for(qtbot: QtBot, controller: Controller, expected: str) -> None:
     try:
-        qtbot.waitUntil(lambda: states(controller) == wanted, timeout=20_000)
+        qtbot.waitUntil(lambda: states(controller) == expected, timeout=20_000)
     finally:
-        assert states(controller) == wanted
+        assert states(controller) == expected
 
 
 def cells(controller: Controller, row: int) -> list[str]:
-    rows = controller.window.queue.table.rows
-    return [rows.data(rows.index(row, column)) for column in range(rows.columnCount())]
+    model = controller.window.queue.model
+    return [model.data(model.index(row, column)) for column in range(model.columnCount())]
 
 
-def choose(controller: Controller, *names: str) -> None:
+def select(controller: Controller, *names: str) -> None:
     controller.window.queue.table.select([item.id for item in items(controller) if item.name in names])

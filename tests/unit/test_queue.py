@@ -1,4 +1,4 @@
-"""The queue as data: its order, its file, and what a damaged one leaves."""
+"""Run queue: order, undo and file, also a damaged one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.core.queue import QueueItem, RunQueue, new_item, unique_name
+from app.core.history.run_files import unique_name
+from app.core.queue import QueueItem, RunQueue, new_item
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
 
@@ -26,65 +27,57 @@ def names(queue: RunQueue) -> str:
     return "".join(item.name for item in queue.items)
 
 
-def ids(queue: RunQueue, wanted: str) -> list[str]:
-    return [item.id for item in queue.items if item.name in wanted]
+def ids(queue: RunQueue, letters: str) -> list[str]:
+    return [item.id for item in queue.items if item.name in letters]
 
 
-def again(queue: RunQueue) -> RunQueue:
-    """The queue as another start of the program finds it."""
+def reopen(queue: RunQueue) -> RunQueue:
+    """Open the file again, as after a restart of the program."""
     queue.close()
     found = RunQueue(queue.path)
     found.open()
     return found
 
 
-def test_it_comes_back_as_it_was_with_its_order_and_its_policy(queue: RunQueue) -> None:
+def test_order_and_failure_policy_are_restored(queue: RunQueue) -> None:
     queue.after_failure = "hold"
     queue.move(ids(queue, "d"), -1)
-    found = again(queue)
+    found = reopen(queue)
     assert names(found) == "abdc"
     assert found.after_failure == "hold"
     assert found.items == queue.items
 
 
-def test_an_item_that_was_being_trained_comes_back_as_interrupted(queue: RunQueue) -> None:
+def test_a_running_item_is_interrupted_after_a_restart(queue: RunQueue) -> None:
     queue.items[0].state, queue.items[0].run_dir = "running", "runs/a"
     queue.items[0].has_checkpoint = True
     queue.items[1].state = "done"
     queue.save()
-    found = again(queue)
+    found = reopen(queue)
     assert [item.state for item in found.items] == ["interrupted", "done", "waiting", "waiting"]
     assert found.items[0].can_resume
 
 
-@pytest.mark.parametrize(
-    ("chosen", "by", "order"),
-    [
-        ("b", -1, "bacd"),
-        ("a", -1, "abcd"),
-        ("d", 1, "abcd"),
-        ("bc", -1, "bcad"),
-        ("ab", -1, "abcd"),
-        ("bc", 1, "adbc"),
-        ("bd", -1, "badc"),
-        ("ac", -1, "acbd"),
-    ],
-)
-def test_items_move_one_place_and_stop_at_the_ends(queue: RunQueue, chosen: str, by: int, order: str) -> None:
-    queue.move(ids(queue, chosen), by)
-    assert names(queue) == order
+def test_items_move_one_row_as_a_block_and_stop_at_the_ends(queue: RunQueue) -> None:
+    start = list(queue.items)
+    for selected, by, order in (
+        ("b", -1, "bacd"), ("a", -1, "abcd"), ("d", 1, "abcd"), ("bc", -1, "bcad"), ("ab", -1, "abcd"),
+        ("bc", 1, "adbc"), ("bd", -1, "bdac"), ("ac", -1, "acbd"), ("ac", 1, "bdac"),
+    ):  # fmt: skip
+        queue.items = list(start)
+        queue.move(ids(queue, selected), by)
+        assert names(queue) == order, (selected, by)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "before", "order"),
-    [("a", 4, "bcda"), ("d", 0, "dabc"), ("ad", 2, "badc"), ("bc", 2, "abcd"), ("abcd", 1, "abcd")],
-)
-def test_items_are_put_where_they_are_dropped(queue: RunQueue, chosen: str, before: int, order: str) -> None:
-    queue.move_before(ids(queue, chosen), before)
-    assert names(queue) == order
+def test_dropped_items_move_in_front_of_a_row(queue: RunQueue) -> None:
+    start = list(queue.items)
+    for selected, row, order in (("a", 4, "bcda"), ("d", 0, "dabc"), ("ad", 2, "badc"), ("bc", 2, "abcd")):
+        queue.items = list(start)
+        queue.move_before(ids(queue, selected), row)
+        assert names(queue) == order, (selected, row)
 
 
-def test_what_was_removed_can_be_put_back_where_it_stood(queue: RunQueue) -> None:
+def test_undo_restores_removed_items_at_their_place(queue: RunQueue) -> None:
     queue.remove(ids(queue, "bd"))
     queue.remove(ids(queue, "a"))
     assert names(queue) == "c"
@@ -97,19 +90,19 @@ def test_what_was_removed_can_be_put_back_where_it_stood(queue: RunQueue) -> Non
     assert names(queue) == "abcd"
 
 
-def test_the_one_that_is_being_trained_is_not_removed(queue: RunQueue) -> None:
+def test_a_running_item_is_not_removed(queue: RunQueue) -> None:
     queue.items[1].state = "running"
     queue.remove(ids(queue, "abcd"))
     assert names(queue) == "b"
 
 
-def test_only_finished_ones_are_cleared(queue: RunQueue) -> None:
+def test_clear_removes_only_finished_items(queue: RunQueue) -> None:
     queue.items[0].state, queue.items[1].state, queue.items[2].state = "done", "failed", "stopped"
     queue.clear_finished()
     assert names(queue) == "bcd"
 
 
-def test_a_duplicate_stands_behind_its_original_under_a_name_of_its_own(queue: RunQueue) -> None:
+def test_a_duplicate_follows_its_original_with_a_new_name(queue: RunQueue) -> None:
     queue.items[0].state = "done"
     copies = queue.duplicate(ids(queue, "a"), {"a-2"})
     assert [item.name for item in queue.items] == ["a", "a-3", "b", "c", "d"]
@@ -118,7 +111,7 @@ def test_a_duplicate_stands_behind_its_original_under_a_name_of_its_own(queue: R
     assert copies[0].changes is not queue.items[0].changes
 
 
-def test_what_is_put_back_in_line_begins_anew_and_leaves_its_run_alone(queue: RunQueue) -> None:
+def test_a_requeued_item_is_a_new_run(queue: RunQueue) -> None:
     item = queue.items[0]
     item.state, item.run_dir, item.error, item.exit_code = "failed", "runs/a", "data.not_found", 4
     queue.requeue([item.id, queue.items[1].id], {"a"})
@@ -127,47 +120,47 @@ def test_what_is_put_back_in_line_begins_anew_and_leaves_its_run_alone(queue: Ru
     assert queue.items[1].name == "b"
 
 
-def test_names_are_folder_names_that_nobody_has() -> None:
+def test_unique_names_are_valid_folder_names() -> None:
     assert unique_name("a:b", {"a-b"}) == "a-b-2"
     assert unique_name("  ", set()) == "run"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"items": 3}', b"\xff\xfe\x00", b"[" * 100_000])
-def test_a_file_that_is_no_queue_is_put_aside_as_it_was(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "queue.json"
-    path.write_bytes(content)
-    queue = RunQueue(path)
-    queue.open()
-    assert queue.items == []
-    queue.add([new_item("new", "quickstart", {}, [])])
-    assert queue.damaged_backup is not None
-    assert queue.damaged_backup.read_bytes() == content
-    assert names(again(queue)) == "new"
+def test_a_file_that_is_not_a_queue_is_backed_up(tmp_path: Path) -> None:
+    for number, content in enumerate((b"", b"{", b"[1]", b'{"items": 3}', b"\xff\xfe\x00", b"[" * 100_000)):
+        path = tmp_path / f"queue {number}.json"
+        path.write_bytes(content)
+        queue = RunQueue(path)
+        queue.open()
+        assert queue.items == []
+        queue.add([new_item("new", "quickstart", {}, [])])
+        assert queue.damaged_backup is not None
+        assert queue.damaged_backup.read_bytes() == content
+        assert names(reopen(queue)) == "new"
 
 
-def test_of_a_file_with_a_damaged_item_the_others_are_kept_and_the_file_too(queue: RunQueue) -> None:
+def test_a_damaged_item_is_dropped_and_the_file_backed_up(queue: RunQueue) -> None:
     queue.close()
     content = json.loads(queue.path.read_text(encoding="utf-8"))
     content["items"][1]["data"] = 17
     content["items"][2]["id"] = content["items"][0]["id"]
     queue.path.write_text(json.dumps(content), encoding="utf-8")
-    found = again(queue)
+    found = reopen(queue)
     assert names(found) == "acd"
     assert len({item.id for item in found.items}) == 3
     assert found.damaged_backup is not None
     assert json.loads(found.damaged_backup.read_text(encoding="utf-8")) == content
 
 
-def test_a_file_of_a_later_traindeck_is_kept_beside_ours(queue: RunQueue) -> None:
+def test_a_file_of_a_later_version_is_backed_up(queue: RunQueue) -> None:
     queue.close()
-    content = json.loads(queue.path.read_text(encoding="utf-8")) | {"version": 9, "nights_only": True}
+    content = json.loads(queue.path.read_text(encoding="utf-8")) | {"version": 9, "later_key": True}
     queue.path.write_text(json.dumps(content), encoding="utf-8")
-    found = again(queue)
+    found = reopen(queue)
     assert names(found) == "abcd"
     assert found.damaged_backup is not None
 
 
-def test_another_window_does_not_get_it_until_this_one_has_let_go(queue: RunQueue) -> None:
+def test_another_window_cannot_open_the_queue_before_it_is_closed(queue: RunQueue) -> None:
     other = RunQueue(queue.path)
     with pytest.raises(file_locks.LockHeldError) as refused:
         other.open()
@@ -177,10 +170,10 @@ def test_another_window_does_not_get_it_until_this_one_has_let_go(queue: RunQueu
     assert names(other) == "abcd"
 
 
-def test_a_disk_that_takes_nothing_is_told_and_nothing_is_lost(queue: RunQueue, tmp_path: Path) -> None:
+def test_a_failed_save_raises_and_keeps_the_items(queue: RunQueue, tmp_path: Path) -> None:
     before = queue.path.read_bytes()
     queue.path.unlink()
-    queue.path.mkdir()  # a name that no file can have now
+    queue.path.mkdir()  # cannot be replaced by a file
     with pytest.raises(TraindeckError) as refused:
         queue.add([new_item("e", "quickstart", {}, [])])
     assert refused.value.code == "disk.not_writable"
@@ -190,11 +183,11 @@ def test_a_disk_that_takes_nothing_is_told_and_nothing_is_lost(queue: RunQueue, 
     assert len(queue.path.read_bytes()) > len(before)
 
 
-def test_a_file_that_cannot_be_read_is_told_and_nobody_is_kept_out(queue: RunQueue) -> None:
+def test_an_unreadable_file_raises_and_leaves_no_lock(queue: RunQueue) -> None:
     queue.close()
     content = queue.path.read_bytes()
     queue.path.unlink()
-    queue.path.mkdir()  # what nobody can read
+    queue.path.mkdir()  # cannot be read as a file
     found = RunQueue(queue.path)
     with pytest.raises(TraindeckError) as refused:
         found.open()
@@ -209,7 +202,7 @@ def test_a_file_that_cannot_be_read_is_told_and_nobody_is_kept_out(queue: RunQue
         queue.open()
 
 
-def test_an_item_is_found_by_the_folder_of_its_run(queue: RunQueue, tmp_path: Path) -> None:
+def test_an_item_is_found_by_its_run_folder(queue: RunQueue, tmp_path: Path) -> None:
     queue.items[2].run_dir = str(tmp_path / "runs" / "c")
     found = queue.find_by_run_dir(tmp_path / "runs" / "c")
     assert isinstance(found, QueueItem)

@@ -1,4 +1,4 @@
-"""The list of earlier runs, and reading their events again."""
+"""List of runs on disk, and reading their events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.core.history import run_list
-from app.core.history.run_list import EventReader, RunHistory, load_events
+from app.core.history.run_list import EventReader, RunHistory
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 
@@ -26,8 +26,12 @@ def make_run(root: Path, name: str, started: float, *events: protocol.AnyEvent) 
     return path
 
 
-def hold(path: Path) -> None:
-    """Lock a run in the name of this process."""
+def read_events(path: Path) -> list[protocol.AnyEvent]:
+    return EventReader(path).read(budget_s=60.0)
+
+
+def lock(path: Path) -> None:
+    """Lock a run as if this process trained it."""
     started = psutil.Process().create_time()
     (path / "run.lock").write_text(json.dumps({"pid": os.getpid(), "started": started}), encoding="utf-8")
 
@@ -38,7 +42,7 @@ def phase(step: int) -> protocol.Phase:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The runs whose files were really read."""
+    """Runs whose files were read."""
     read: list[Path] = []
     real = run_dir.summarize
     monkeypatch.setattr(run_dir, "summarize", lambda run: (read.append(run.path), real(run))[1])
@@ -52,11 +56,11 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     assert [run.name for run in RunHistory(tmp_path).refresh()] == ["b", "c", "a"]
 
 
-def test_a_folder_that_is_not_there_holds_no_runs(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_runs(tmp_path: Path) -> None:
     assert RunHistory(tmp_path / "none").refresh() == []
 
 
-def test_a_run_that_did_not_change_is_not_read_again(tmp_path: Path, counted: list[Path]) -> None:
+def test_an_unchanged_run_is_not_read_again(tmp_path: Path, counted: list[Path]) -> None:
     first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
     found = RunHistory(tmp_path)
     found.refresh()
@@ -68,17 +72,17 @@ def test_a_run_that_did_not_change_is_not_read_again(tmp_path: Path, counted: li
     assert counted[2:] == [second]
 
 
-def test_a_run_is_running_only_as_long_as_its_owner_lives(tmp_path: Path) -> None:
+def test_a_run_is_running_only_while_its_owner_is_alive(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     found = RunHistory(tmp_path)
     assert found.refresh()[0].state == "interrupted"
-    hold(path)
+    lock(path)
     assert found.refresh()[0].state == "running"
     (path / "run.lock").write_text(json.dumps({"pid": os.getpid(), "started": 5.0}), encoding="utf-8")
     assert found.refresh()[0].state == "interrupted"
 
 
-def test_a_deleted_run_leaves_the_list(tmp_path: Path) -> None:
+def test_a_deleted_run_is_removed_from_the_list(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     found = RunHistory(tmp_path)
     assert len(found.refresh()) == 1
@@ -87,7 +91,7 @@ def test_a_deleted_run_leaves_the_list(tmp_path: Path) -> None:
     assert found.get(path) is None
 
 
-def test_refreshing_can_be_done_one_run_at_a_time(tmp_path: Path, counted: list[Path]) -> None:
+def test_a_refresh_reads_one_run_per_iteration(tmp_path: Path, counted: list[Path]) -> None:
     for number in range(3):
         make_run(tmp_path, f"r{number}", float(number))
     slices = RunHistory(tmp_path).iter_refresh()
@@ -96,11 +100,11 @@ def test_refreshing_can_be_done_one_run_at_a_time(tmp_path: Path, counted: list[
         assert len(counted) == read
 
 
-def test_all_events_come_back_in_order_and_damaged_lines_cost_only_themselves(tmp_path: Path) -> None:
+def test_events_are_read_in_order_and_damaged_lines_are_skipped(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 50)))
     with (path / "events.jsonl").open("ab") as file:
         file.write(b"\xff\xfe garbage\n\n" + protocol.encode(phase(50)) + b'{"type":"phase","pha')
-    steps = [event.step for event in load_events(path) if isinstance(event, protocol.Phase)]
+    steps = [event.step for event in read_events(path) if isinstance(event, protocol.Phase)]
     assert steps == list(range(1, 51))
 
 
@@ -108,30 +112,30 @@ def test_the_last_event_needs_no_newline(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     with (path / "events.jsonl").open("ab") as file:
         file.write(protocol.encode(phase(1)).rstrip())
-    assert len(list(load_events(path))) == 2
+    assert len(read_events(path)) == 2
 
 
-def test_a_run_without_events_has_none(tmp_path: Path) -> None:
-    assert list(load_events(tmp_path)) == []
+def test_a_run_without_an_events_file_has_no_events(tmp_path: Path) -> None:
+    assert read_events(tmp_path) == []
 
 
-def test_lines_are_whole_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_span_chunks_are_read_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 30)))
     for size in (1, 7, 100):
         monkeypatch.setattr(run_list, "_CHUNK_BYTES", size)
-        assert len(list(load_events(path))) == 30
+        assert len(read_events(path)) == 30
 
 
-def test_a_line_longer_than_any_event_is_not_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_longer_than_any_event_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_list, "_CHUNK_BYTES", 1000)
     monkeypatch.setattr(run_list, "_MAX_LINE_BYTES", 5000)
     path = make_run(tmp_path, "a", 1.0)
     with (path / "events.jsonl").open("ab") as file:
         file.write(b"x" * 100_000 + b"\n" + protocol.encode(phase(1)))
-    assert [type(event) for event in load_events(path)] == [protocol.Hello, protocol.Phase]
+    assert [type(event) for event in read_events(path)] == [protocol.Hello, protocol.Phase]
 
 
-def test_a_long_record_is_read_in_short_slices(tmp_path: Path) -> None:
+def test_a_long_run_is_read_in_short_slices(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     line = protocol.encode(phase(1))
     (path / "events.jsonl").write_bytes(line * 300_000)
@@ -148,7 +152,7 @@ def test_a_long_record_is_read_in_short_slices(tmp_path: Path) -> None:
     assert longest < 0.3
 
 
-def test_a_loader_can_be_dropped_half_way(tmp_path: Path) -> None:
+def test_a_closed_reader_returns_no_events(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     loader = EventReader(path)
     loader.close()

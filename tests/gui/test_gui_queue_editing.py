@@ -1,4 +1,4 @@
-"""The queue of runs: put in order, kept over restarts of the program, filled by sweeps."""
+"""Queue: editing, restarts of the program, sweeps."""
 
 from __future__ import annotations
 
@@ -7,95 +7,94 @@ from pathlib import Path
 
 import pytest
 from demo_run import write_run
-from lined_up import Open, choose, click, items, line_up, states, wait_for, window_opener
 from PySide6.QtCore import QMimeData, QPointF, Qt
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
+from queue_window import Open, click, enqueue, items, select, states, wait_for, window_opener
 
 from app.core.run_state import RunState
-from app.pages.queue import sweep_texts
 from app.pages.queue.sweep_dialog import SweepDialog
 from tests.gui.conftest import MakeWindow
 
 _ = window_opener  # the fixture `open_window`
 
-# --- putting it in order -------------------------------------------------------------------------------------
+# --- editing -------------------------------------------------------------------------------------
 
 
-def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: QtBot) -> None:
+def test_items_are_moved_duplicated_and_removed_by_keyboard(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    line_up(qtbot, controller, "a", "b", "c")
+    enqueue(qtbot, controller, "a", "b", "c")
     table, alt = controller.window.queue.table, Qt.KeyboardModifier.AltModifier
     table.setFocus()
-    choose(controller, "c")
+    select(controller, "c")
 
     def order() -> str:
         return "".join(item.name for item in items(controller))
 
     qtbot.keyClick(table, Qt.Key.Key_Up, alt)
     assert order() == "acb"
-    assert [item.name for item in table.selected_items()] == ["c"]
+    assert [item.name for item in table.selected_rows()] == ["c"]
     qtbot.keyClick(table, Qt.Key.Key_Down, alt)
     assert order() == "abc"
     qtbot.keyClick(table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
     assert order() == "abcc-2"
-    assert [item.name for item in table.selected_items()] == ["c-2"]
+    assert [item.name for item in table.selected_rows()] == ["c-2"]
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert order() == "abc"
     qtbot.keyClick(table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert order() == "abcc-2"
 
 
-def test_its_keys_are_listed_also_before_its_page_was_shown(make_window: MakeWindow) -> None:
+def test_shortcuts_are_listed_before_the_page_is_shown(make_window: MakeWindow) -> None:
     controller = make_window()
     listed = {action.text(): action.shortcut().toString() for _, action in controller.window.table_shortcuts()}
     assert (listed["Move up"], listed["Undo removing"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
 
 
-def test_the_settings_of_an_item_are_taken_into_the_form(open_window: Open, qtbot: QtBot) -> None:
+def test_the_settings_of_an_item_are_loaded_into_the_form(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    line_up(qtbot, controller, "first", batch_size="4")
-    line_up(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
-    choose(controller, "first")
+    enqueue(qtbot, controller, "first", batch_size="4")
+    enqueue(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
+    select(controller, "first")
     controller.window.queue.queue_actions["to_form"].trigger()
     assert controller.form.run_name == "first"
     assert controller.form.changes() == {"batch_size": 4}
 
 
-def test_a_row_is_dragged_to_another_place(open_window: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_moved_by_drag_and_drop(open_window: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = open_window()
-    line_up(qtbot, controller, "a", "b", "c")
+    enqueue(qtbot, controller, "a", "b", "c")
     table = controller.window.queue.table
-    choose(controller, "a")
+    select(controller, "a")
     monkeypatch.setattr(QDropEvent, "source", lambda self: table)
-    below = table.visualRect(table.rows.index(2, 0)).bottomLeft()
+    below = table.visualRect(table.row_model.index(2, 0)).bottomLeft()
     action, button = Qt.DropAction.MoveAction, Qt.MouseButton.LeftButton
     event = QDropEvent(QPointF(below), action, QMimeData(), button, Qt.KeyboardModifier.NoModifier)
     table.dropEvent(event)
     assert [item.name for item in items(controller)] == ["b", "c", "a"]
 
 
-def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
+def test_ended_items_are_compared_requeued_cleared_and_opened(
     open_window: Open, qtbot: QtBot, own_folders: Path
 ) -> None:
     controller = open_window()
     page = controller.window.queue
-    line_up(qtbot, controller, "a", "bad", "b")
+    enqueue(qtbot, controller, "a", "bad", "b")
     click(qtbot, page.start_button)
     wait_for(qtbot, controller, "a:done bad:failed b:done")
     compared: list[list[Path]] = []
     controller.queue_controller.compare_requested.connect(compared.append)
     qtbot.waitUntil(page.compare.isEnabled)
-    choose(controller, "a", "b")
+    select(controller, "a", "b")
     click(qtbot, page.compare)
     assert compared == [[own_folders / "runs" / name for name in "ab"]]
     assert list(controller.runs_controller.overlays.selected_colors) == compared[0]
     controller.window.show_page("queue")
-    choose(controller, "bad")
+    select(controller, "bad")
     page.queue_actions["put_back"].trigger()
     assert states(controller) == "a:done bad:waiting b:done"
     qtbot.wait(50)
-    assert controller.queue_controller.hold_reason  # nothing starts only because it is in line again
+    assert controller.queue_controller.hold_reason  # requeueing does not start the queue
     page.queue_actions["clear"].trigger()
     assert states(controller) == "bad:waiting"
     page.queue_actions["remove"].trigger()
@@ -106,15 +105,15 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     assert states(controller) == "bad:waiting"
     write_run(own_folders / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
     items(controller)[0].run_dir = str(own_folders / "runs" / "shown")
-    choose(controller, "bad")
+    select(controller, "bad")
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Return, Qt.KeyboardModifier.AltModifier)
     qtbot.waitUntil(lambda: controller.viewed_run is not None)
 
 
-def test_an_item_follows_its_run_to_another_name(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
+def test_an_item_follows_its_renamed_run(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
     controller = open_window()
-    line_up(qtbot, controller, "old")
+    enqueue(qtbot, controller, "old")
     item = items(controller)[0]
     item.state, item.run_dir = "done", str(own_folders / "runs" / "old")
     controller.runs_controller.run_moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
@@ -124,7 +123,7 @@ def test_an_item_follows_its_run_to_another_name(open_window: Open, qtbot: QtBot
     assert item.run_dir == ""
 
 
-def test_a_folder_that_takes_no_queue_is_named(
+def test_an_unwritable_folder_disables_the_queue(
     open_window: Open, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "no folder"
@@ -137,11 +136,9 @@ def test_a_folder_that_takes_no_queue_is_named(
     assert not controller.window.run_bar.queue.isEnabled()
 
 
-def test_a_queue_that_cannot_be_read_is_named_and_the_window_works_all_the_same(
-    open_window: Open, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_an_unreadable_queue_is_reported_and_opened_later(open_window: Open, qtbot: QtBot, tmp_path: Path) -> None:
     file = tmp_path / "config" / "queue.json"
-    file.mkdir(parents=True)  # what no program can read, whoever runs it
+    file.mkdir(parents=True)  # cannot be read as a file, even by root
     controller = open_window()
     page = controller.window.queue
     qtbot.waitUntil(lambda: str(file) in page.sentence.text())
@@ -151,27 +148,27 @@ def test_a_queue_that_cannot_be_read_is_named_and_the_window_works_all_the_same(
     assert not file.with_suffix(".lock").exists()
     file.rmdir()
     controller.window.show_page("plots")
-    controller.window.show_page("queue")  # tried again
-    line_up(qtbot, controller, "a")
+    controller.window.show_page("queue")  # opens the queue again
+    enqueue(qtbot, controller, "a")
     assert states(controller) == "a:waiting"
 
 
 # --- restarts of the program ---------------------------------------------------------------------------------
 
 
-def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itself(
+def test_after_a_crash_of_the_program_the_queue_is_restored_and_paused(
     open_window: Open, qtbot: QtBot, own_folders: Path
 ) -> None:
     first = open_window()
-    line_up(qtbot, first, "long", "good")
+    enqueue(qtbot, first, "long", "good")
     first.queue_controller.start_queue()
     qtbot.waitUntil(lambda: first.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     file = first.queue_controller.queue.path
-    as_it_was = file.read_bytes()
+    content = file.read_bytes()
     first.active_run.process.blockSignals(True)
     first.active_run.process.shutdown(grace_s=0.1)
     first.shutdown()
-    file.write_bytes(as_it_was)  # a program that crashes writes nothing at its end
+    file.write_bytes(content)  # a crash writes nothing
     write_run(own_folders / "runs" / "long", "quickstart", ["builtin:python"], steps=3000, every=50, done=False)
     second = open_window()
     page = second.window.queue
@@ -179,7 +176,7 @@ def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itse
     assert "nothing starts by itself" in page.sentence.text()
     qtbot.wait(200)
     assert second.active_run.machine.state is RunState.IDLE
-    choose(second, "long")
+    select(second, "long")
     assert "Broken off" in page.details.text()
     page.queue_actions["resume"].trigger()
     qtbot.waitUntil(lambda: second.active_run.machine.state is RunState.TRAINING, timeout=20_000)
@@ -191,11 +188,9 @@ def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itse
     wait_for(qtbot, second, "long:stopped good:done")
 
 
-def test_a_run_that_ended_well_while_no_window_watched_is_finished(
-    open_window: Open, qtbot: QtBot, own_folders: Path
-) -> None:
+def test_a_run_that_finished_without_a_window_is_done(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
     first = open_window()
-    line_up(qtbot, first, "a")
+    enqueue(qtbot, first, "a")
     items(first)[0].state, items(first)[0].run_dir = "running", str(own_folders / "runs" / "a")
     first.queue_controller.queue.save()
     first.shutdown()
@@ -205,9 +200,9 @@ def test_a_run_that_ended_well_while_no_window_watched_is_finished(
     assert items(second)[0].best_loss is not None
 
 
-def test_a_queue_that_another_window_has_is_left_alone_until_that_one_closes(open_window: Open, qtbot: QtBot) -> None:
+def test_a_queue_in_another_window_cannot_be_used_until_that_one_closes(open_window: Open, qtbot: QtBot) -> None:
     first = open_window()
-    line_up(qtbot, first, "a")
+    enqueue(qtbot, first, "a")
     second = open_window()
     page = second.window.queue
     assert "Another window of Traindeck has the queue" in page.sentence.text()
@@ -222,7 +217,7 @@ def test_a_queue_that_another_window_has_is_left_alone_until_that_one_closes(ope
 # --- sweeps ------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_queues_every_combination_of_values(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
     controller.form.set_run_name("快")
     click(qtbot, controller.window.queue.sweep)
@@ -247,7 +242,7 @@ def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) 
     assert not any("seed" in item.changes for item in items(controller))
 
 
-def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_rejects_invalid_values_and_combinations(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
     controller.queue_controller.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)
@@ -273,40 +268,40 @@ def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window:
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
 
-def test_a_sweep_names_the_value_that_is_wrong_and_marks_its_field_alone(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_quotes_the_invalid_value_and_marks_only_its_field(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
     controller.queue_controller.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)
     assert dialog is not None
-    axis = dialog.editors[0]
-    fields = (axis.typed, axis.low, axis.high, axis.steps)
+    editor = dialog.editors[0]
+    fields = (editor.typed, editor.low, editor.high, editor.steps)
 
-    def says(mode: int, field: int, text: str) -> str:
-        axis.mode.setCurrentIndex(mode)
-        axis.mode.activated.emit(mode)
+    def error_of(mode: int, field: int, text: str) -> str:
+        editor.mode.setCurrentIndex(mode)
+        editor.mode.activated.emit(mode)
         before = fields[field].text()
         fields[field].selectAll()
         qtbot.keyClicks(fields[field], text) if text else qtbot.keyClick(fields[field], Qt.Key.Key_Delete)
         marked = [place for place, each in enumerate(fields) if each.property("wrong")]
-        said = axis.error.text()
-        assert marked == ([field] if said else [])
-        assert dialog.add_button.isEnabled() == (not said)
+        error = editor.error.text()
+        assert marked == ([field] if error else [])
+        assert dialog.add_button.isEnabled() == (not error)
         fields[field].selectAll()
         qtbot.keyClicks(fields[field], before)
-        assert not axis.error.isVisible()
-        return said
+        assert not editor.error.isVisible()
+        return error
 
     rate = "Allowed: a number above 0, at most 10"
-    assert says(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
-    assert says(0, 0, "1e-3, -1") == f"“-1” does not fit. {rate}"
-    assert says(0, 0, "a, b, c, d, 1e-3") == f"“a”, “b”, “c”… do not fit. {rate}"
-    assert says(0, 0, "") == "At least one value is needed."
-    assert says(1, 1, "99") == f"“99” does not fit. {rate}"
-    assert says(1, 2, "1e-3 2e-3") == "One value is needed here."
-    assert says(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
-    assert says(2, 3, "33") == "At most 32 values."
-    assert sweep_texts.format_count_error("５") == ""  # as a Chinese keyboard types it
-    axis.knob.setCurrentIndex(axis.names.index("weight_decay"))
-    axis.knob.activated.emit(axis.knob.currentIndex())
-    assert says(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."
-    assert says(1, 1, "0") == ""
+    assert error_of(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
+    assert error_of(0, 0, "1e-3, -1") == f"“-1” does not fit. {rate}"
+    assert error_of(0, 0, "a, b, c, d, 1e-3") == f"“a”, “b”, “c”… do not fit. {rate}"
+    assert error_of(0, 0, "") == "At least one value is needed."
+    assert error_of(1, 1, "99") == f"“99” does not fit. {rate}"
+    assert error_of(1, 2, "1e-3 2e-3") == "One value is needed here."
+    assert error_of(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
+    assert error_of(2, 3, "33") == "At most 32 values."
+    assert error_of(2, 3, "５") == ""  # a full-width digit
+    editor.knob.setCurrentIndex(editor.names.index("weight_decay"))
+    editor.knob.activated.emit(editor.knob.currentIndex())
+    assert error_of(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."
+    assert error_of(1, 1, "0") == ""

@@ -1,4 +1,4 @@
-"""Runs found, named, noted, archived and deleted."""
+"""Runs page: search, sort, rename, notes, archive and delete."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from PySide6.QtCore import QFile, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
-from runs_page import LEFT, add, focus, hold, names, open_page, said
+from runs_page import LEFT, add, focus, lock, message, names, open_page
 
 from app.controller import Controller
 from app.core.history import run_notes
 from app.core.history.run_notes import RunNotes
-from app.core.history.run_rows import RUN_COLUMNS
 from app.core.run_state import RunState
 from app.pages.runs.dialogs import DeleteDialog
 from app.pages.runs.page import RunsPage
+from app.pages.runs.table import RUN_COLUMNS
 from tests.gui.conftest import MakeWindow
 from trainer_core.restart_policy import Restart
 
-# --- finding -------------------------------------------------------------------------------------------
+# --- search and sort -------------------------------------------------------------------------------------------
 
 
-def test_the_search_filters_while_one_types_and_keeps_the_selection(
+def test_the_search_filters_while_typing_and_keeps_the_selection(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     noted = add(own_folders, "second", 2000)
@@ -49,7 +49,7 @@ def test_the_search_filters_while_one_types_and_keeps_the_selection(
     assert first.is_dir()
 
 
-def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
+def test_the_sort_order_is_restored_in_the_next_window(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     for number, steps in enumerate((40, 120, 80)):
@@ -57,7 +57,7 @@ def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
     controller = make_window()
     page = open_page(qtbot, controller, 3)
     assert names(page) == ["run 0", "run 1", "run 2"]
-    header, column = page.table.horizontalHeader(), RUN_COLUMNS.index("step")
+    header, column = page.table.horizontalHeader(), list(RUN_COLUMNS).index("step")
     at = QPoint(header.sectionViewportPosition(column) + 20, header.height() // 2)
     qtbot.mouseClick(header.viewport(), LEFT, pos=at)
     assert names(page) == ["run 0", "run 2", "run 1"]
@@ -71,14 +71,14 @@ def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
     assert not again.details.isVisible()
 
 
-def test_columns_that_were_moved_and_made_wider_come_back(
+def test_column_order_and_widths_are_restored_in_the_next_window(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     add(own_folders, "run", 1000.0)
     controller = make_window()
     controller.window.resize(1280, 720)
     page = open_page(qtbot, controller, 1)
-    header, loss, step = page.table.horizontalHeader(), RUN_COLUMNS.index("loss"), RUN_COLUMNS.index("step")
+    header, loss, step = page.table.horizontalHeader(), list(RUN_COLUMNS).index("loss"), list(RUN_COLUMNS).index("step")
     edge = QPoint(header.sectionViewportPosition(loss) + header.sectionSize(loss) - 1, header.height() // 2)
     drag(header.viewport(), edge, edge + QPoint(40, 0))
     wide = header.sectionSize(loss)
@@ -93,31 +93,29 @@ def test_columns_that_were_moved_and_made_wider_come_back(
 
 
 def drag(over: QWidget, start: QPoint, end: QPoint) -> None:
-    """In steps, as a hand does it."""
+    """Drag the mouse in several steps."""
     QTest.mousePress(over, LEFT, Qt.KeyboardModifier.NoModifier, start)
     for part in range(1, 9):
         QTest.mouseMove(over, start + (end - start) * part / 8)
     QTest.mouseRelease(over, LEFT, Qt.KeyboardModifier.NoModifier, end)
 
 
-def test_the_menu_sorts_too_without_a_run_that_is_chosen(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
+def test_the_menu_sorts_without_a_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     for number, steps in enumerate((40, 120, 80)):
         add(own_folders, f"run {number}", 1000.0 * number, steps=steps)
     page = open_page(qtbot, make_window(), 3)
     assert page.more.isEnabled()
-    assert page.sort_menu.menuAction() in page.menu.actions()
+    assert page.sort_menu.menuAction() in page.table.menu.actions()
     focus(qtbot, page)
     for expected in (["run 0", "run 2", "run 1"], ["run 1", "run 2", "run 0"]):
-        page.menu.popup(page.mapToGlobal(QPoint(0, 0)))
-        qtbot.keyClick(page.menu, Qt.Key.Key_Up)  # the last one: by what
-        qtbot.keyClick(page.menu, Qt.Key.Key_Right)
+        page.table.menu.popup(page.mapToGlobal(QPoint(0, 0)))
+        qtbot.keyClick(page.table.menu, Qt.Key.Key_Up)  # the last one: the sort menu
+        qtbot.keyClick(page.table.menu, Qt.Key.Key_Right)
         qtbot.waitUntil(page.sort_menu.isVisible)
         page.sort_menu.setActiveAction(page.sort_menu.columns["step"])
         qtbot.keyClick(page.sort_menu, Qt.Key.Key_Return)
         assert names(page) == expected
-        page.menu.hide()
+        page.table.menu.hide()
     page.sort_menu.aboutToShow.emit()
     assert page.sort_menu.columns["step"].isChecked()
 
@@ -126,7 +124,7 @@ def test_the_menu_sorts_too_without_a_run_that_is_chosen(
 
 
 def type_name(qtbot: QtBot, page: RunsPage, name: str) -> None:
-    """F2, the name, Enter."""
+    """Rename the selected run by keyboard."""
     focus(qtbot, page)
     qtbot.keyClick(page.table, Qt.Key.Key_F2)
     qtbot.waitUntil(lambda: page.table.is_editing)
@@ -137,7 +135,7 @@ def type_name(qtbot: QtBot, page: RunsPage, name: str) -> None:
     qtbot.waitUntil(lambda: not page.table.is_editing)
 
 
-def test_a_name_typed_in_the_table_renames_the_folder(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_editing_a_name_renames_the_run_folder(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     run_notes.write_notes(add(own_folders, "old"), RunNotes(note="kept"))
     page = open_page(qtbot, make_window(), 1)
     page.select([own_folders / "runs" / "old"])
@@ -148,52 +146,49 @@ def test_a_name_typed_in_the_table_renames_the_folder(make_window: MakeWindow, q
     assert not (own_folders / "runs" / "old").exists()
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("b", "called “b” already"), ("a:b", "on Windows"), ("nul", "Windows")])
-def test_a_name_that_cannot_be_is_refused_in_words(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, name: str, sentence: str
-) -> None:
+def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     add(own_folders, "a", 1000)
     add(own_folders, "b", 2000)
     page = open_page(qtbot, make_window(), 2)
     page.select([own_folders / "runs" / "a"])
-    type_name(qtbot, page, name)
-    qtbot.waitUntil(lambda: sentence in said(page))
+    for name, text in (("b", "called “b” already"), ("a:b", "on Windows"), ("nul", "Windows")):
+        type_name(qtbot, page, name)
+        qtbot.waitUntil(lambda text=text: text in message(page))
+        page.show_message(None)
     assert names(page) == ["a", "b"]
 
 
-def refuses_to_touch(controller: Controller, page: RunsPage, path: Path) -> None:
+def assert_rejected(controller: Controller, page: RunsPage, path: Path) -> None:
     controller.runs_controller.rename(path, "other")
-    assert "is being trained" in said(page)
+    assert "is being trained" in message(page)
     controller.runs_controller.confirm_delete([path])
-    assert f"{path.name} is being trained and stays" in said(page)
+    assert f"{path.name} is being trained and stays" in message(page)
     assert controller.window.findChild(DeleteDialog) is None
     assert path.is_dir()
 
 
-def test_a_run_that_is_being_trained_is_neither_renamed_nor_deleted(
+def test_a_run_that_another_process_trains_is_not_renamed_or_deleted(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "busy", done=False)
     controller = make_window()
     page = open_page(qtbot, controller, 1)
     page.select([path])
-    hold(path)  # after the last look
-    refuses_to_touch(controller, page, path)
+    lock(path)  # after the last refresh
+    assert_rejected(controller, page, path)
 
 
-def test_a_run_of_this_window_that_just_starts_is_neither_renamed_nor_deleted(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "young", done=False)  # its trainer holds no lock yet
+def test_a_starting_run_is_not_renamed_or_deleted(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    path = add(own_folders, "young", done=False)  # its trainer has not locked it yet
     controller = make_window("echo")
     page = open_page(qtbot, controller, 1)
     controller.active_run.start(["train"], path)
     controller.window.show_page("runs")
     assert controller.active_run.machine.state is RunState.STARTING
-    refuses_to_touch(controller, page, path)
+    assert_rejected(controller, page, path)
 
 
-def test_a_note_and_tags_are_kept_when_another_run_is_chosen(
+def test_note_and_tags_are_saved_when_another_run_is_selected(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     first, second = add(own_folders, "first", 1000), add(own_folders, "second", 2000)
@@ -202,17 +197,16 @@ def test_a_note_and_tags_are_kept_when_another_run_is_chosen(
     page.select([first])
     qtbot.keyClicks(page.details.note, "as it was")
     qtbot.keyClicks(page.details.tags, "new, base")
-    assert page.details.tags._completer.currentCompletion() == "baseline"
     page.select([second])
     assert run_notes.read_notes(first) == RunNotes(note="as it was", tags=("new", "base"))
     assert page.details.note.toPlainText() == ""
     assert page.details.tags.text() == "baseline"
-    qtbot.waitUntil(lambda: page.table.proxy.rows[0].notes.note == "as it was")
+    qtbot.waitUntil(lambda: page.model.rows[0].notes.note == "as it was")
     page.select([first])
     assert page.details.note.toPlainText() == "as it was"
 
 
-def test_archived_runs_leave_the_table_and_come_back(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_archived_runs_are_hidden_until_restored(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     page = open_page(qtbot, make_window(), 3)
     page.select(paths[:2])
@@ -232,9 +226,9 @@ def test_archived_runs_leave_the_table_and_come_back(make_window: MakeWindow, qt
 # --- deleting ----------------------------------------------------------------------------------------------
 
 
-def question(qtbot: QtBot, controller: Controller) -> DeleteDialog:
+def delete_dialog(qtbot: QtBot, controller: Controller) -> DeleteDialog:
     def newest() -> DeleteDialog | None:
-        found = [asked for asked in controller.window.findChildren(DeleteDialog) if asked.isVisible()]
+        found = [dialog for dialog in controller.window.findChildren(DeleteDialog) if dialog.isVisible()]
         return found[-1] if found else None
 
     qtbot.waitUntil(lambda: newest() is not None)
@@ -243,10 +237,10 @@ def question(qtbot: QtBot, controller: Controller) -> DeleteDialog:
     return found
 
 
-def test_runs_go_to_the_recycle_bin_after_a_question_that_tells_their_size(
+def test_deleting_runs_shows_their_size_and_moves_them_to_the_recycle_bin(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))  # not the bin of whoever runs this
+    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))  # not the user's own recycle bin
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     (paths[0] / "large").write_bytes(b"\0" * 3 * 1024 * 1024)
     controller = make_window()
@@ -254,35 +248,35 @@ def test_runs_go_to_the_recycle_bin_after_a_question_that_tells_their_size(
     page.select(paths[:2])
     focus(qtbot, page)
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
-    asked = question(qtbot, controller)
-    assert "Move 2 runs" in asked.text()
-    qtbot.waitUntil(lambda: "On disk: 3." in asked.informativeText() and "…" not in asked.informativeText())
+    dialog = delete_dialog(qtbot, controller)
+    assert "Move 2 runs" in dialog.text()
+    qtbot.waitUntil(lambda: "On disk: 3." in dialog.informativeText() and "…" not in dialog.informativeText())
     assert paths[0].is_dir()
-    qtbot.mouseClick(asked.delete_button, LEFT)
+    qtbot.mouseClick(dialog.delete_button, LEFT)
     qtbot.waitUntil(lambda: names(page) == ["c"], timeout=10_000)
     assert [path.exists() for path in paths] == [False, False, True]
     if sys.platform == "linux":
         assert (own_folders.parent / "Trash" / "files" / "a" / "large").is_file()
 
 
-def test_without_a_recycle_bin_a_second_question_deletes_for_good(
+def test_without_a_recycle_bin_a_second_dialog_deletes_permanently(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)  # as on network disks
+    monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)  # as on network drives
     path = add(own_folders, "a")
     controller = make_window()
     page = open_page(qtbot, controller, 1)
     controller.runs_controller.confirm_delete([path])
-    qtbot.mouseClick(question(qtbot, controller).delete_button, LEFT)
-    qtbot.waitUntil(lambda: "for good" in question(qtbot, controller).text())
+    qtbot.mouseClick(delete_dialog(qtbot, controller).delete_button, LEFT)
+    qtbot.waitUntil(lambda: "for good" in delete_dialog(qtbot, controller).text())
     assert path.is_dir()
-    second = question(qtbot, controller)
-    assert second.defaultButton() is not second.delete_button  # Enter deletes nothing
+    second = delete_dialog(qtbot, controller)
+    assert second.defaultButton() is not second.delete_button  # Enter does not delete
     qtbot.mouseClick(second.delete_button, LEFT)
     qtbot.waitUntil(lambda: not path.exists() and names(page) == [], timeout=10_000)
 
 
-def test_runs_deleted_while_others_still_go_are_gone_too_and_all_is_told(
+def test_runs_deleted_during_another_deletion_are_deleted_too(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
@@ -299,23 +293,23 @@ def test_runs_deleted_while_others_still_go_are_gone_too_and_all_is_told(
     assert controller.window.findChild(DeleteDialog) is None
 
 
-def test_files_of_a_run_that_waits_for_its_deletion_are_closed_when_its_turn_comes(
+def test_the_files_of_a_run_are_closed_immediately_before_it_is_deleted(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[str, str]] = []
-    monkeypatch.setattr(QFile, "moveToTrash", lambda path: seen.append(("bin", Path(path).name)))
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr(QFile, "moveToTrash", lambda path: calls.append(("bin", Path(path).name)))
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
     controller = make_window()
     open_page(qtbot, controller, 2)
     runs = controller.runs_controller
-    runs.folder_closing.connect(lambda path: seen.append(("leaving", path.name)))
+    runs.folder_closing.connect(lambda path: calls.append(("closing", path.name)))
     for path in paths:
         runs._delete([path], runs._run_deleter.move_to_trash)
-    qtbot.waitUntil(lambda: len(seen) == 4, timeout=10_000)
-    assert seen == [("leaving", "a"), ("bin", "a"), ("leaving", "b"), ("bin", "b")]
+    qtbot.waitUntil(lambda: len(calls) == 4, timeout=10_000)
+    assert calls == [("closing", "a"), ("bin", "a"), ("closing", "b"), ("bin", "b")]
 
 
-def test_a_run_that_would_restart_by_itself_does_not_once_it_is_being_deleted(
+def test_deleting_a_run_cancels_its_automatic_restart(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
@@ -328,17 +322,17 @@ def test_a_run_that_would_restart_by_itself_does_not_once_it_is_being_deleted(
     own.auto_restart._due_at = time.monotonic() + 1000.0
     runs._delete([paths[1]], runs._run_deleter.move_to_trash)
     qtbot.waitUntil(lambda: names(page) == ["a"], timeout=10_000)
-    assert own.auto_restart.pending is waiting  # another run's affair
+    assert own.auto_restart.pending is waiting  # belongs to the other run
     runs._delete([paths[0]], runs._run_deleter.move_to_trash)
-    assert own.auto_restart.pending is None  # before anything of it is gone
+    assert own.auto_restart.pending is None  # before its files are deleted
     assert paths[0].is_dir()
     qtbot.waitUntil(lambda: names(page) == [], timeout=10_000)
 
 
-# --- where else a run is seen ------------------------------------------------------------------------------
+# --- title and plots ------------------------------------------------------------------------------
 
 
-def test_the_title_bears_the_name_that_a_run_has_now(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_the_window_title_has_the_name_of_the_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     path = add(own_folders, "first name", done=False)
     controller = make_window()
     window, own = controller.window, controller.active_run
@@ -358,7 +352,7 @@ def overlaid(controller: Controller) -> list[str]:
 
 
 @pytest.mark.parametrize("leaves", ["archive", "delete"])
-def test_a_run_that_is_put_away_leaves_the_plots(
+def test_archived_and_deleted_runs_are_removed_from_the_plots(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch, leaves: str
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
@@ -371,12 +365,12 @@ def test_a_run_that_is_put_away_leaves_the_plots(
     page.select([paths[0]])
     page.run_actions[leaves].trigger()
     if leaves == "delete":
-        qtbot.mouseClick(question(qtbot, controller).delete_button, LEFT)
+        qtbot.mouseClick(delete_dialog(qtbot, controller).delete_button, LEFT)
     qtbot.waitUntil(lambda: names(page) == ["b"] and overlaid(controller) == ["b"], timeout=10_000)
     assert list(page.model.overlays) == [paths[1]]
 
 
-def test_the_eye_of_the_run_on_show_has_the_colour_of_its_curve(
+def test_the_icon_of_the_displayed_run_has_the_color_of_its_curve(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]

@@ -1,4 +1,4 @@
-"""Runs compared, laid over the plots, exported, and gone on from."""
+"""Runs page: comparison, overlays, resume, generation and export of checkpoints."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from PySide6.QtCore import QFile, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
-from runs_page import LEFT, add, focus, open_page, press, said
+from runs_page import LEFT, add, message, open_page, press
 
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.pages.runs.dialogs import ComparisonDialog
 from app.pages.runs.export_controller import Exporter, choose_export_folder
 from app.pages.runs.page import RunsPage
-from app.pages.runs.table_model import NAME, SHOWN
+from app.pages.runs.table import SHOWN
 from app.services.trainer_process import TrainerProcess
 from tests.core.trainer import TINY, run, text_file
 from tests.gui.conftest import MakeWindow
 
-# --- comparing, plots ----------------------------------------------------------------------------------------
+# --- comparison and overlays ----------------------------------------------------------------------------------------
 
 
-def test_a_comparison_shows_the_settings_that_differ_and_copies_them(
+def test_a_comparison_lists_and_copies_settings_that_differ(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     paths = [add(own_folders, "a", 1000, learning_rate=1e-3), add(own_folders, "b", 2000, learning_rate=2e-3)]
@@ -46,7 +46,7 @@ def test_a_comparison_shows_the_settings_that_differ_and_copies_them(
     shown.close()
 
 
-def test_chosen_runs_are_laid_over_the_plots_until_they_are_gone(
+def test_selected_runs_are_overlaid_until_they_are_hidden_or_deleted(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)
@@ -55,59 +55,57 @@ def test_chosen_runs_are_laid_over_the_plots_until_they_are_gone(
     page = open_page(qtbot, controller, 3)
     page.select(paths[:2])
     press(qtbot, controller, "showRuns")
-    kept = controller.runs_controller.overlays
-    qtbot.waitUntil(lambda: [one.name for one in kept.visible_overlays(None)] == ["a", "b"], timeout=10_000)
-    store = kept.visible_overlays(None)[0].store
+    overlays = controller.runs_controller.overlays
+    qtbot.waitUntil(lambda: [one.name for one in overlays.visible_overlays(None)] == ["a", "b"], timeout=10_000)
+    store = overlays.visible_overlays(None)[0].store
     assert len(store.series("train_loss")[0]) == 12
     assert page.show_runs.text() == "Hide in plots"
     controller.window.show_page("plots")
     controller.window.show_page("runs")
-    assert list(kept.selected_colors) == paths[:2]
-    index = page.table.proxy.index(0, SHOWN)
+    assert list(overlays.selected_colors) == paths[:2]
+    index = page.model.index(0, SHOWN)
     qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
-    assert list(kept.selected_colors) == [paths[1]]
+    assert list(overlays.selected_colors) == [paths[1]]
     controller.runs_controller.rename(paths[1], "renamed")
-    assert [one.name for one in kept.visible_overlays(None)] == ["renamed"]
+    assert [one.name for one in overlays.visible_overlays(None)] == ["renamed"]
     controller.runs_controller._run_deleter.delete_permanently([own_folders / "runs" / "renamed"])
-    qtbot.waitUntil(lambda: kept.selected_colors == {}, timeout=10_000)
-    assert kept.visible_overlays(None) == []
+    qtbot.waitUntil(lambda: overlays.selected_colors == {}, timeout=10_000)
+    assert overlays.visible_overlays(None) == []
 
 
-def test_the_run_that_the_plots_show_anyway_is_not_laid_over_itself(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
+def test_the_displayed_run_is_not_overlaid_on_itself(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b"))]
     controller = make_window()
     open_page(qtbot, controller, 2)
     controller.runs_controller.set_overlay_shown(paths, True)
     controller.open_run(paths[0])
-    kept = controller.runs_controller.overlays
+    overlays = controller.runs_controller.overlays
     qtbot.waitUntil(
-        lambda: [one.name for one in kept.visible_overlays(controller.runs_controller._plotted_run)] == ["b"],
+        lambda: [one.name for one in overlays.visible_overlays(controller.runs_controller._plotted_run)] == ["b"],
         timeout=10_000,
     )
 
 
-def test_the_plots_have_room_for_ten_runs_and_say_so(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     paths = [add(own_folders, f"run {number}", 1000 * number, steps=15) for number in range(11)]
     controller = make_window()
     page = open_page(qtbot, controller, 11)
     controller.runs_controller.set_overlay_shown(paths, True)
     assert len(controller.runs_controller.overlays.selected_colors) == 10
-    assert "room for ten" in said(page)
+    assert "room for ten" in message(page)
 
 
-# --- from a checkpoint ---------------------------------------------------------------------------------------
+# --- checkpoints ---------------------------------------------------------------------------------------
 
 
 def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int) -> tuple[RunsPage, Path]:
-    """The page, with one of the two checkpoints of its only run chosen; and that checkpoint."""
+    """Select a checkpoint of a run, which has two. Returns the page and the checkpoint."""
     page = open_page(qtbot, controller, 1)
     page.select([path])
-    listed = page.details.checkpoints
-    qtbot.waitUntil(lambda: len(listed.model.rows) == 2)
-    listed.table.selectRow(row)
-    return page, listed.model.rows[row].info.path
+    checkpoints = page.details.checkpoints
+    qtbot.waitUntil(lambda: len(checkpoints.model.rows) == 2)
+    checkpoints.table.selectRow(row)
+    return page, checkpoints.model.rows[row].info.path
 
 
 def test_the_details_list_checkpoints_and_the_size_on_disk(
@@ -120,10 +118,10 @@ def test_the_details_list_checkpoints_and_the_size_on_disk(
     assert rows == [["60", "final", "–", "1.0 KiB"], ["20", "best", "2.5000", "2.0 KiB"]]
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     qtbot.waitUntil(lambda: page.details.facts["size"][1].text().startswith(f"{size / 1024:.1f} KiB"))
-    assert not page.details.checkpoints.resume.isEnabled()  # a finished run has nowhere to go on to from its end
+    assert not page.details.checkpoints.resume.isEnabled()  # the run is finished
 
 
-def test_resume_from_an_older_checkpoint_trains_in_a_new_run(
+def test_resuming_an_older_checkpoint_starts_a_new_run(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "晚间 run", done=False)
@@ -131,12 +129,12 @@ def test_resume_from_an_older_checkpoint_trains_in_a_new_run(
     _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "resumeFrom")
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.active_run.process.arguments
-    assert given[given.index("--resume") + 1] == str(checkpoint)
-    assert given[given.index("--run-dir") + 1] == str(path.with_name("晚间 run-from-20"))
+    arguments = controller.active_run.process.arguments
+    assert arguments[arguments.index("--resume") + 1] == str(checkpoint)
+    assert arguments[arguments.index("--run-dir") + 1] == str(path.with_name("晚间 run-from-20"))
 
 
-def test_resume_from_the_newest_checkpoint_goes_on_with_the_run_itself(
+def test_resuming_the_newest_checkpoint_continues_the_run(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "a", done=False)
@@ -144,12 +142,12 @@ def test_resume_from_the_newest_checkpoint_goes_on_with_the_run_itself(
     choose_checkpoint(qtbot, controller, path, 0)
     press(qtbot, controller, "resumeFrom")
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.active_run.process.arguments
-    assert given[given.index("--resume") + 1] == str(path)
-    assert "--run-dir" not in given
+    arguments = controller.active_run.process.arguments
+    assert arguments[arguments.index("--resume") + 1] == str(path)
+    assert "--run-dir" not in arguments
 
 
-def test_generate_from_here_opens_the_page_with_that_checkpoint(
+def test_generate_opens_the_playground_with_the_checkpoint(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "a")
@@ -160,7 +158,7 @@ def test_generate_from_here_opens_the_page_with_that_checkpoint(
     assert controller.playground_controller.sessions[0].selection.checkpoint == checkpoint
 
 
-def test_a_real_checkpoint_is_exported_and_its_folder_offered(
+def test_a_real_checkpoint_is_exported(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_folders.mkdir(parents=True, exist_ok=True)
@@ -176,27 +174,25 @@ def test_a_real_checkpoint_is_exported_and_its_folder_offered(
     qtbot.waitUntil(page.details.checkpoints.export.isEnabled)
     press(qtbot, controller, "exportFrom")
     assert not page.details.checkpoints.export.isEnabled()
-    qtbot.waitUntil(lambda: "Exported to" in said(page), timeout=30_000)
+    qtbot.waitUntil(lambda: "Exported to" in message(page), timeout=30_000)
     assert (target / "model.safetensors").is_file()
     assert page.message_folder.isVisible()
-    press(qtbot, controller, "exportFrom")  # that folder is not empty any more
+    press(qtbot, controller, "exportFrom")  # the folder is not empty now
     qtbot.waitUntil(lambda: (target / "真 run-step-00000002" / "README.md").is_file(), timeout=30_000)
 
 
-def test_a_checkpoint_that_lacks_files_is_told_in_words(
+def test_exporting_a_damaged_checkpoint_shows_an_error(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "a")
     controller = make_window()
     page, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     controller.runs_controller.exporter.start(checkpoint, own_folders.parent / "out")
-    qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in said(page), timeout=30_000)
+    qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in message(page), timeout=30_000)
     assert not (own_folders.parent / "out").exists()
 
 
-def test_the_root_of_a_disk_and_what_cannot_be_replaced_get_a_folder_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_into_a_drive_or_link_gets_a_subfolder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = tmp_path / "my run" / "checkpoints" / "step-00000020"
     empty, disk, link = tmp_path / "empty", tmp_path / "disk", tmp_path / "link"
     for folder in (empty, disk):
@@ -213,7 +209,7 @@ def test_the_root_of_a_disk_and_what_cannot_be_replaced_get_a_folder_of_their_ow
         assert choose_export_folder(link, checkpoint) == link / "my run-step-00000020"
 
 
-def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path) -> None:
+def test_closing_the_window_waits_for_the_export_to_clean_up(qtbot: QtBot, tmp_path: Path) -> None:
     half = tmp_path / ".out.exporting-1"
     program = (
         "import pathlib, sys, time\n"
@@ -230,7 +226,7 @@ def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path
     assert not half.exists()
 
 
-def test_a_run_is_found_and_opened_by_keys_alone(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     path = add(own_folders, "alone", 1000.0)
     add(own_folders, "other", 2000.0)
     controller = make_window()
@@ -238,25 +234,10 @@ def test_a_run_is_found_and_opened_by_keys_alone(make_window: MakeWindow, qtbot:
     controller.window.activateWindow()
     controller.window.focus_search()
     qtbot.keyClicks(page.search, "alone")
-    qtbot.waitUntil(lambda: len(page.table.proxy.rows) == 1)
+    qtbot.waitUntil(lambda: len(page.model.rows) == 1)
     qtbot.keyClick(page.search, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: page.paths() == [path])
     qtbot.keyClick(page.table, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: controller.viewed_run is not None)
-    assert controller.viewed_run is not None
-    assert controller.viewed_run.summary.path == path
-
-
-def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    path = add(own_folders, "a")
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    page.select([path])
-    focus(qtbot, page)
-    page.table.setCurrentIndex(page.table.proxy.index(0, NAME))
-    qtbot.keyClick(page.table, Qt.Key.Key_Return)
-    qtbot.waitUntil(
-        lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=10_000
-    )
     assert controller.viewed_run is not None
     assert controller.viewed_run.summary.path == path
