@@ -144,9 +144,7 @@ class ReadStats:
         self.bad = 0  # rows that the reader or its caller could not use
         self.first_bad = ""
         self.reason = ""
-        self.undecodable = 0  # bytes of `content`
-        self.content = 0  # decompressed bytes, since this reader was started
-        self.ignored = 0  # archive members that hold no text
+        self.undecodable = 0  # bytes
         self.unit = "row"  # what `number` counts
         self.number: int | str = 0  # position of the last row
         self.range_start = 0  # of `SourceFile.ranges`; line numbers are unknown in later ranges
@@ -174,7 +172,7 @@ class ReadStats:
             setattr(self, name, state[name])
 
 
-_STATE_KEYS: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable", "ignored")
+_STATE_KEYS: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable")
 
 
 def decode_chunks(chunks: Iterable[bytes], encoding: str, stats: ReadStats) -> Iterator[str]:

@@ -112,7 +112,6 @@ def read_chunks(source: SourceFile, stats: ReadStats) -> Iterator[bytes]:
             while chunk := _read_chunk(source, file, CHUNK if end is None else min(CHUNK, end - start), done, stats):
                 start += len(chunk)
                 done = raw.tell() if end is None else done + len(chunk)
-                stats.content += len(chunk)
                 yield chunk
                 stats.advance(done)
 

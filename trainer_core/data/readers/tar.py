@@ -10,7 +10,7 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from trainer_core.data.encodings import ReadStats, TextDecoder, detect_encoding
 from trainer_core.data.readers.base import (
@@ -33,14 +33,6 @@ _EXTENDED_HEADERS: Final = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, 
 _END_ERRORS: Final = (tarfile.EmptyHeaderError, tarfile.EOFHeaderError)  # type: ignore[attr-defined]
 
 Members = dict[str, bytes | None]  # by extension; None if longer than MAX_ROW_BYTES
-
-
-class _Member(NamedTuple):
-    """A .txt or .json file in the archive."""
-
-    sample_key: str
-    extension: str
-    data: bytes | None
 
 
 def read_tar(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
@@ -76,19 +68,22 @@ def _iter_samples(source: SourceFile, stats: ReadStats) -> Iterator[tuple[str, M
     """Key and members of each sample."""
     key = ""
     members: Members = {}
-    for member in _iter_members(source, stats):
-        if members and (member.sample_key != key or member.extension in members):
+    for sample_key, extension, data in _iter_members(source, stats):
+        if members and (sample_key != key or extension in members):
             yield key, members
             members = {}
-        key = member.sample_key
-        members[member.extension] = member.data
+        key = sample_key
+        members[extension] = data
     if members:
         yield key, members
 
 
-def _iter_members(source: SourceFile, stats: ReadStats) -> Iterator[_Member]:
-    """Raises `data.bad_format` if the archive is damaged or truncated."""
-    last_name, ignored = "", 0
+def _iter_members(source: SourceFile, stats: ReadStats) -> Iterator[tuple[str, str, bytes | None]]:
+    """Sample key, extension and content of each .txt and .json member.
+
+    Raises `data.bad_format` if the archive is damaged or truncated.
+    """
+    last_name = ""
     file: Any = _ChunkFile(read_chunks(source, stats))
     try:
         with tarfile.open(fileobj=file, mode="r|", tarinfo=_Header, encoding="utf-8", errors="replace") as archive:
@@ -98,10 +93,7 @@ def _iter_members(source: SourceFile, stats: ReadStats) -> Iterator[_Member]:
                 key, extension = _split_name(entry.name) if entry.isreg() else ("", "")
                 if extension in (_TEXT, _JSON):
                     content = archive.extractfile(entry) if entry.size <= MAX_ROW_BYTES else None
-                    yield _Member(key, extension, content.read() if content else None)
-                else:
-                    ignored += entry.isreg()
-                    stats.ignored = ignored
+                    yield key, extension, content.read() if content else None
     except (tarfile.TarError, ValueError, OverflowError) as error:
         reason = str(error) if isinstance(error, _DamagedError) else "it breaks off"
         raise bad_format_error(source, f"after {last_name}" if last_name else "its beginning", reason) from error
