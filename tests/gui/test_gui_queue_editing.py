@@ -300,7 +300,9 @@ def test_a_sweep_quotes_the_invalid_value_and_marks_only_its_field(open_window: 
     assert error_of(1, 2, "1e-3 2e-3") == "One value is needed here."
     assert error_of(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
     assert error_of(2, 3, "33") == "At most 32 values."
-    assert error_of(2, 3, "５") == ""  # a full-width digit
+    editor.steps.setText("５")  # a full-width digit
+    editor.update_values()
+    assert editor.error.text() == ""
     editor.knob.setCurrentIndex(editor.names.index("weight_decay"))
     editor.knob.activated.emit(editor.knob.currentIndex())
     assert error_of(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."
