@@ -27,7 +27,7 @@ Ids = npt.NDArray[np.uint32]
 
 _MIN_FAST_CHARS: Final = 64 * 1024  # characters in one call that repay the verification
 _VERIFIED_CHARS: Final = 1024  # characters of each text of the first batch that both paths encode
-_MAX_VERIFIED_TEXTS: Final = 256
+_MAX_VERIFIED_TEXTS: Final = 32
 _MAX_VERIFIED_TOKENS: Final = 16_384  # tokens of a vocabulary: all of those that are trained here by default
 _MAX_MEMORY_GROWTH: Final = 48 * 1024 * 1024  # bytes; the word cache of gigatoken is unbounded
 _MEMORY_CHECK_CHARS: Final = 4 * 1024 * 1024
