@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SLOW: Final[dict[str, tuple[str, ...]]] = {
-    "ranks": ("core/test_ranks.py", "faults/test_ranks_broken.py", "faults/test_ranks_nccl.py"),
+    "ranks": ("core/test_ranks.py", "faults/test_ranks_failures.py", "faults/test_ranks_nccl.py"),
     "compile": (
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",
@@ -54,7 +54,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 SMOKE: Final = (
-    "core/test_ranks.py::test_two_processes_make_the_run_of_one",
+    "core/test_ranks.py::test_two_ranks_equal_a_single_process",
     "core/test_engine_compiled.py::test_if_the_compiler_fails_the_run_is_eager",
     "core/test_fast_paths.py::test_a_new_compiler_makes_the_measurements_incomplete",
     "core/test_automatic_batch.py::test_an_automatic_batch_size_is_stored_and_a_resume_is_exact",
@@ -64,7 +64,7 @@ SMOKE: Final = (
     "faults/test_checkpoint_transaction.py",
     "faults/test_out_of_memory.py",
     "faults/test_fuzzing_wire.py",
-    "process/test_setup_runs.py::test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one",
+    "process/test_setup_runs.py::test_a_killed_setup_is_completed_by_the_next_one",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
     "gui/test_gui_queue_real.py",
 )

@@ -17,7 +17,7 @@ from tests.core.test_bad_steps import order, poison
 from tests.core.test_checkpoint import HeldError
 from tests.core.test_loop import config, trainer
 from tests.core.trainer import text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
@@ -217,7 +217,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def waiting(kept: Kept) -> list[protocol.Phase]:
+def waiting(kept: RecordingSink) -> list[protocol.Phase]:
     return [event for event in kept.of(protocol.Phase) if event.phase == "paused"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.core.trainer import ROOT, Ended, environment, finish, run, start, text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.check import trial, trial_process
 from trainer_core.check.trial_process import TrialRequest
@@ -164,7 +164,7 @@ class _NoMemoryLeft(RunContext):
 
 
 def test_the_child_process_is_ended_before_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = _NoMemoryLeft(EventDispatcher(Kept()))
+    session = _NoMemoryLeft(EventDispatcher(RecordingSink()))
     really = psutil.virtual_memory
 
     def seen() -> object:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.core.trainer import text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.data.loader import Batch
@@ -51,8 +51,8 @@ def config(folder: Path, data: Path, **values: object) -> Config:
 
 def trainer(
     folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE, precision: Precision | None = None
-) -> tuple[Trainer, Kept]:
-    kept, device = Kept(), torch.device(wanted.device)
+) -> tuple[Trainer, RecordingSink]:
+    kept, device = RecordingSink(), torch.device(wanted.device)
     configure_arithmetic(wanted, device)
     run = RunDir(folder / name)
     run.create()
@@ -92,7 +92,7 @@ def test_fp16_passes_the_gradient_scale_to_the_loss(tmp_path: Path, chunked: str
     assert all(weight.isfinite().all() for weight in made.model.parameters())
 
 
-def losses(kept: Kept) -> list[float]:
+def losses(kept: RecordingSink) -> list[float]:
     return [event.loss for event in kept.of(protocol.Step)]
 
 

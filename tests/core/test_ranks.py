@@ -1,4 +1,4 @@
-"""Several processes that train one model: the run that one of them would make, and asked the same way."""
+"""Training on several ranks equals training in a single process and obeys the same commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.core.ranks import joined, others
+from tests.core.rank_processes import join_ranks, start_ranks
 from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
 from trainer_core import protocol
 from trainer_core.check.trial import num_micro_batches
@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def one(home: Path) -> Ended:
-    """The run of a single process."""
+    """A run of a single process, without dropout."""
     ended = run(home, *ARGUMENTS, *NO_DRAWS, "--run-dir", "one")
     assert ended.code == 0, ended.stderr
     return ended
@@ -46,7 +46,7 @@ def one(home: Path) -> Ended:
 
 @pytest.fixture(scope="module")
 def two(home: Path) -> Ended:
-    """The same of two processes, with dropout."""
+    """A run of two ranks, with dropout."""
     ended = run(home, *ARGUMENTS, *TWO, "--run-dir", "two")
     assert ended.code == 0, ended.stderr
     return ended
@@ -57,7 +57,7 @@ def weights(home: Path, name: str, step: int = STEPS) -> dict[str, torch.Tensor]
 
 
 def assert_same_run(home: Path, name: str, ended: Ended, one: Ended) -> None:
-    """Within rounding: sums are taken in another order."""
+    """Compare within rounding errors: the order of summation differs."""
     assert ended.losses == pytest.approx(one.losses, rel=1e-5)
     for mine, theirs in zip(ended.of(protocol.Step)[-1:], one.of(protocol.Step)[-1:], strict=True):
         assert (mine.step, mine.tokens, mine.samples) == (theirs.step, theirs.tokens, theirs.samples)
@@ -68,16 +68,16 @@ def assert_same_run(home: Path, name: str, ended: Ended, one: Ended) -> None:
         torch.testing.assert_close(weight, theirs[key], rtol=1e-3, atol=2e-5)
 
 
-def test_two_processes_make_the_run_of_one(home: Path, one: Ended) -> None:
+def test_two_ranks_equal_a_single_process(home: Path, one: Ended) -> None:
     ended = run(home, *ARGUMENTS, *NO_DRAWS, *TWO, "--run-dir", "both")
     assert ended.code == 0, ended.stderr
     assert_same_run(home, "both", ended, one)
     assert len(ended.of(protocol.Hello)[0].devices) == 2
-    assert [event.seq for event in ended.events] == list(range(1, len(ended.events) + 1)), "one speaks"
-    assert not list((home / "both").glob("ranks-*")), "where they met is gone"
+    assert [event.seq for event in ended.events] == list(range(1, len(ended.events) + 1)), "only rank 0 emits events"
+    assert not list((home / "both").glob("ranks-*")), "the rendezvous folder is deleted"
 
 
-def test_torchrun_starts_it_too(home: Path, one: Ended) -> None:
+def test_torchrun_ranks_equal_a_single_process(home: Path, one: Ended) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "trainer_core"]
     done = subprocess.run(
         [*command, *ARGUMENTS, *NO_DRAWS, "--output", "json", "--run-dir", "torchrun"],
@@ -88,21 +88,21 @@ def test_torchrun_starts_it_too(home: Path, one: Ended) -> None:
     assert_same_run(home, "torchrun", ended, one)
 
 
-def test_what_one_process_began_two_go_on_with_and_back(home: Path, one: Ended) -> None:
-    (home / "turns").mkdir()
-    first = run(home, *ARGUMENTS, *NO_DRAWS, "--max-steps", "4", "--lr-schedule", "constant", "--run-dir", "turns/a")
-    plain = run(home, *ARGUMENTS, *NO_DRAWS, "--lr-schedule", "constant", "--run-dir", "turns/whole")
+def test_world_size_can_change_at_each_resume(home: Path, one: Ended) -> None:
+    (home / "resumed").mkdir()
+    first = run(home, *ARGUMENTS, *NO_DRAWS, "--max-steps", "4", "--lr-schedule", "constant", "--run-dir", "resumed/a")
+    plain = run(home, *ARGUMENTS, *NO_DRAWS, "--lr-schedule", "constant", "--run-dir", "resumed/whole")
     assert first.code == plain.code == 0
-    second = run(home, "train", "--resume", "turns/a", *TWO, "--max-steps", "8")
+    second = run(home, "train", "--resume", "resumed/a", *TWO, "--max-steps", "8")
     assert second.code == 0, second.stderr
-    (said,) = second.of(protocol.Warn)
-    assert (said.code, said.params) == ("resume.not_exact", {"what": "ranks", "before": "1", "after": "2"})
-    third = run(home, "train", "--resume", "turns/a", "--ranks", "1", "--max-steps", str(STEPS))
+    (warning,) = second.of(protocol.Warn)
+    assert (warning.code, warning.params) == ("resume.not_exact", {"what": "ranks", "before": "1", "after": "2"})
+    third = run(home, "train", "--resume", "resumed/a", "--ranks", "1", "--max-steps", str(STEPS))
     assert [event.params["what"] for event in third.of(protocol.Warn)] == ["ranks"]
     assert {**first.losses, **second.losses, **third.losses} == pytest.approx(plain.losses, rel=1e-5)
 
 
-def test_stopped_and_resumed_with_as_many_it_is_the_same_run_bit_for_bit(home: Path, two: Ended) -> None:
+def test_a_resume_with_the_same_world_size_is_exact(home: Path, two: Ended) -> None:
     process = start(home, *ARGUMENTS, *TWO, "--run-dir", "stopped", "--control", "stdin", stdin=subprocess.PIPE)
     before = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step >= 3)
     assert process.stdin is not None
@@ -116,14 +116,14 @@ def test_stopped_and_resumed_with_as_many_it_is_the_same_run_bit_for_bit(home: P
     assert resumed.code == 0, resumed.stderr
     assert resumed.of(protocol.Hello)[0].resumed_from_step == at
     assert not resumed.of(protocol.Warn)
-    said = Ended(0, before + stopped.events, "").losses | resumed.losses
-    assert said == two.losses
+    losses = Ended(0, before + stopped.events, "").losses | resumed.losses
+    assert losses == two.losses
     last = f"checkpoints/step-{STEPS:08d}"
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (home / "stopped" / last / file).read_bytes() == (home / "two" / last / file).read_bytes(), file
 
 
-def ask(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
+def send(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
     assert process.stdin is not None
     process.stdin.write(protocol.encode(command))
     process.stdin.flush()
@@ -133,20 +133,20 @@ def is_phase(name: str) -> Callable[[protocol.AnyEvent], bool]:
     return lambda event: isinstance(event, protocol.Phase) and event.phase == name
 
 
-def test_it_pauses_saves_changes_and_ends_with_its_window(
+def test_ranks_obey_pause_set_save_and_the_end_of_stdin(
     home: Path, two: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the state of both taken off the device in the pause, as from a GPU."""
+    """The state of both ranks is offloaded during the pause, as on a GPU."""
     monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
-    arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "asked"]
+    arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "controlled"]
     process = start(home, *arguments, "--control", "stdin", stdin=subprocess.PIPE)
     read_until(process, lambda event: isinstance(event, protocol.Step))
-    ask(process, protocol.Pause(id=1))
+    send(process, protocol.Pause(id=1))
     read_until(process, is_phase("paused"))
-    ask(process, protocol.Resume(id=2))
+    send(process, protocol.Resume(id=2))
     read_until(process, is_phase("training"))
-    ask(process, protocol.Set(id=3, name="log_steps", value=2))
-    ask(process, protocol.Save(id=4))
+    send(process, protocol.Set(id=3, name="log_steps", value=2))
+    send(process, protocol.Save(id=4))
     read_until(process, lambda event: isinstance(event, protocol.Checkpoint) and event.step % 6 != 0)
     read_until(process, lambda event: isinstance(event, protocol.Step))
     assert process.stdin is not None
@@ -156,10 +156,10 @@ def test_it_pauses_saves_changes_and_ends_with_its_window(
     assert ended.code == ExitCode.STOPPED, ended.stderr
     (done,) = ended.of(protocol.Done)
     assert done.reason == "parent_lost"
-    assert (home / "asked" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
+    assert (home / "controlled" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
 
 
-def test_the_check_takes_real_steps_with_all_of_them(home: Path) -> None:
+def test_a_check_measures_all_ranks(home: Path) -> None:
     (alone,) = run(home, "check", *ARGUMENTS[1:]).of(protocol.CheckReport)
     ended = run(home, "check", *ARGUMENTS[1:], *TWO)
     assert ended.code == 0, ended.stderr
@@ -167,51 +167,53 @@ def test_the_check_takes_real_steps_with_all_of_them(home: Path) -> None:
     assert (report.verdict, report.from_cache) == ("fits", False)
     assert report.device.startswith("2 × CPU")
     assert report.chosen.tokens_per_s
-    assert 1.6 * alone.chosen.ram_peak < report.chosen.ram_peak == report.chosen.peak, "each has Python and torch"
+    assert 1.6 * alone.chosen.ram_peak < report.chosen.ram_peak == report.chosen.peak, (
+        "each rank loads Python and torch"
+    )
     (recalled,) = run(home, "check", *ARGUMENTS[1:], *TWO).of(protocol.CheckReport)
     assert (recalled.from_cache, recalled.chosen) == (True, report.chosen)
 
 
-def few_sizes(home: Path, name: str) -> list[str]:
-    """A run whose batch is to be picked, of which few sizes are tried: 2 x 3 sequences."""
+def automatic_batch(home: Path, name: str) -> list[str]:
+    """Arguments of a run with an automatic batch size and few candidates: 2 x 3 sequences."""
     file = home / "small.yaml"
     file.write_text("batch_size: 2\n", encoding="utf-8")
     return [*ARGUMENTS, "--config", str(file), "--batch-size", "auto", "--run-dir", name]
 
 
-def test_the_micro_batch_is_picked_with_all_of_them(home: Path) -> None:
-    ended = run(home, *few_sizes(home, "picked"), *TWO)
+def test_the_automatic_batch_size_is_measured_with_all_ranks(home: Path) -> None:
+    ended = run(home, *automatic_batch(home, "automatic"), *TWO)
     assert ended.code == 0, ended.stderr
     (report,) = ended.of(protocol.CheckReport)
     assert report.device.startswith("2 × CPU")
     assert report.chosen.batch_size * report.chosen.gradient_accumulation_steps == 6
-    assert all(event.time_ms.sync > 0 for event in ended.of(protocol.Step)), "and trained with both"
+    assert all(event.time_ms.sync > 0 for event in ended.of(protocol.Step)), "training synchronizes both ranks"
 
 
-def test_torchrun_s_own_processes_take_no_part_in_what_is_tried_first(home: Path) -> None:
+def test_torchrun_ranks_do_not_measure_the_batch_size(home: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "trainer_core"]
-    arguments = [*command, *few_sizes(home, "tried")]
+    arguments = [*command, *automatic_batch(home, "torchrun_automatic")]
     done = subprocess.run(arguments, env=environment(home), cwd=home, capture_output=True, timeout=150)
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
     kinds = [type(protocol.decode_event(line)) for line in done.stdout.splitlines()]
     assert kinds.count(protocol.CheckReport) == kinds.count(protocol.Done) == 1
 
 
-def test_of_several_the_time_for_adding_up_gradients_is_told_and_of_one_there_is_none(one: Ended, two: Ended) -> None:
+def test_only_several_ranks_report_synchronization_time(one: Ended, two: Ended) -> None:
     assert {event.time_ms.sync for event in one.of(protocol.Step)} == {0.0}
     for event in two.of(protocol.Step):
         assert event.time_ms.sync > 0
 
 
-def test_more_processes_than_sequences_are_refused() -> None:
-    with pytest.raises(TraindeckError) as refused:
-        resolve([ConfigLayer("here", {"ranks": 4, "batch_size": 3})])
-    assert refused.value.code == "ranks.too_many"
+def test_more_ranks_than_sequences_are_rejected() -> None:
+    with pytest.raises(TraindeckError) as error:
+        resolve([ConfigLayer("test", {"ranks": 4, "batch_size": 3})])
+    assert error.value.code == "ranks.too_many"
 
 
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [16], [8, 8], [4, 4, 3], [1], [2, 1]])
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_every_row_is_computed_once_and_all_have_as_many(sizes: list[int], size: int) -> None:
+def test_rows_are_divided_evenly_among_ranks(sizes: list[int], size: int) -> None:
     shares = [cuts(sizes, rank, size) for rank in range(size)]
     rows = [(batch, row) for share in shares for batch, part in share for row in range(part.start, part.stop)]
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
@@ -223,27 +225,27 @@ def test_every_row_is_computed_once_and_all_have_as_many(sizes: list[int], size:
 @pytest.mark.parametrize(
     "sizes", [[4, 4, 4], [16], [16, 16], [8] * 4, [16] * 4, [2, 2, 2], [4, 4, 3], [1], [2, 1]], ids=str
 )
-def test_what_is_as_wide_is_dealt_in_the_fewest_pieces_of_one_size(sizes: list[int], size: int) -> None:
+def test_rows_of_one_width_are_divided_into_the_fewest_equal_pieces(sizes: list[int], size: int) -> None:
     shares = [pieces(sizes, rank, size, alike=True) for rank in range(size)]
     cut = [part for share in shares for piece in share for part in piece]
     rows = [(batch, row) for batch, part in cut for row in range(part.start, part.stop)]
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
     counts = [[sum(part.stop - part.start for _, part in piece) for piece in share] for share in shares]
     least = -(-sum(sizes) // size)  # rows of a rank
-    assert max(map(len, counts)) == -(-least // max(sizes)), "as few pieces as there can be"
-    assert max(map(max, filter(None, counts))) <= max(sizes), "none needs more memory than a micro-batch"
+    assert max(map(len, counts)) == -(-least // max(sizes)), "the fewest possible pieces"
+    assert max(map(max, filter(None, counts))) <= max(sizes), "no piece is larger than a micro-batch"
     assert max(map(sum, counts)) <= max(least, 1.15 * sum(sizes) / size)
 
 
-def test_three_ranks_compute_pieces_of_one_size_each() -> None:
-    """What is compiled is compiled for one count of rows, and where there is but one piece CUDA graphs can be used."""
+def test_each_rank_computes_pieces_of_one_size() -> None:
+    """Compiled code is specialized for one number of rows, and CUDA graphs require a single piece."""
     for sizes, wanted in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
         window = [batch_of(rows) for rows in sizes]
         dealt = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3, 16)] for rank in range(3)]
         assert dealt == wanted
 
 
-def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
+def test_pieces_contain_all_rows_in_order() -> None:
     window = [batch_of(4, begin=0), batch_of(4, begin=4), batch_of(4, begin=8)]
     dealt = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
     assert torch.equal(torch.cat([piece.input_ids for piece in dealt]), torch.cat([b.input_ids for b in window]))
@@ -252,7 +254,7 @@ def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
     assert all(piece.segments is not None and piece.segments.shape == (3, 8) for piece in dealt)
 
 
-def test_micro_batches_of_different_widths_stay_apart() -> None:
+def test_micro_batches_of_different_widths_are_not_merged() -> None:
     window = [batch_of(4, width=8), batch_of(4, width=16)]
     assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3, 4)] for rank in range(3)] == [
         [(2, 8)],
@@ -261,15 +263,15 @@ def test_micro_batches_of_different_widths_stay_apart() -> None:
     ]
 
 
-def test_at_the_end_of_an_epoch_no_piece_is_larger_than_those_before() -> None:
-    """What was checked to fit is what all other steps take."""
+def test_pieces_at_the_end_of_an_epoch_are_not_larger() -> None:
+    """The check has measured the memory of the usual size only."""
     usual = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
     dealt = [[piece.input_ids.shape[0] for piece in deal([batch_of(16)] * 3, rank, 3, usual)] for rank in range(3)]
     assert (usual, dealt) == (11, [[8, 8]] * 3)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_a_check_takes_pieces_of_the_size_that_the_run_takes(ranks: int) -> None:
+def test_a_check_uses_the_piece_size_of_the_run(ranks: int) -> None:
     for batch_size in (1, 2, 4, 6, 8, 12, 16):
         for accumulation in range(1, 13):
             if batch_size * accumulation >= ranks:
@@ -278,7 +280,7 @@ def test_a_check_takes_pieces_of_the_size_that_the_run_takes(ranks: int) -> None
                 assert share_of(tried).batch_size == share_of(run).batch_size
 
 
-def test_sequences_with_and_without_boundaries_are_taken_together() -> None:
+def test_sequences_with_and_without_segments_are_merged() -> None:
     divided, whole = batch_of(4), batch_of(4, begin=4)
     whole = dataclasses.replace(whole, segments=None, positions=None)
     (piece,) = deal([divided, whole], 1, 3, 4)
@@ -292,13 +294,13 @@ def test_sequences_with_and_without_boundaries_are_taken_together() -> None:
 
 
 def batch_of(rows: int, begin: int = 0, width: int = 8) -> Batch:
-    """Rows that can be told apart, divided into two documents each."""
+    """A batch of distinct rows with two documents each."""
     ids = torch.arange(begin, begin + rows).unsqueeze(1) * 100 + torch.arange(width)
     segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
     return Batch(ids, ids + 1, loss_tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
 
 
-ADDS = """
+REDUCE = """
 weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
 for weight in weights:
     weight.grad = torch.full_like(weight, rank)
@@ -307,9 +309,9 @@ ranks.close()
 """
 
 
-def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: Path) -> None:
-    with others(tmp_path, ADDS, size=3):
-        ranks = joined(tmp_path / "meet", 0, 3)
+def test_a_rank_without_sequences_takes_part_in_the_reduction(tmp_path: Path) -> None:
+    with start_ranks(tmp_path, REDUCE, size=3):
+        ranks = join_ranks(tmp_path / "rendezvous", 0, 3)
         one = torch.zeros(1, 8, dtype=torch.int64)
         assert ranks.share([Batch(one, one, loss_tokens=8, samples=1)] * 2, 1) == []
         weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
@@ -319,7 +321,7 @@ def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: 
         assert float(loss) == 3.0
 
 
-LEAVES = """
+EXIT_WHILE_WAITING = """
 import time
 since = time.monotonic()
 
@@ -331,9 +333,9 @@ ranks.most(0, poll=poll)
 """
 
 
-def test_rank_0_can_leave_while_another_does_not_answer(tmp_path: Path) -> None:
-    with others(tmp_path, LEAVES, we=1) as (leader,):
-        ours = joined(tmp_path / "meet", 1, 2)
+def test_rank_0_can_exit_while_another_rank_is_unresponsive(tmp_path: Path) -> None:
+    with start_ranks(tmp_path, EXIT_WHILE_WAITING, own_rank=1) as (leader,):
+        ours = join_ranks(tmp_path / "rendezvous", 1, 2)
         assert leader.wait(timeout=60) == 3
         with pytest.raises(RankLost):
             ours.hear()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.core.test_loop import config, trainer
 from tests.core.trainer import TINY, run, text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.progress import StopRequested
@@ -53,7 +53,7 @@ def train_until(made: Trainer, last: int) -> None:
         made.run()
 
 
-def continued(folder: Path, wanted: Config, stop_at: int = 0) -> tuple[Trainer, list[int], Kept]:
+def continued(folder: Path, wanted: Config, stop_at: int = 0) -> tuple[Trainer, list[int], RecordingSink]:
     """The run of `folder` resumed from its newest checkpoint, with the samples it used."""
     made, kept = trainer(folder, wanted)
     found, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)

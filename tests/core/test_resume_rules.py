@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import TINY, finish, run, start, text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol, run_plan
 from trainer_core.messages import TraindeckError
 from trainer_core.run_context import RunContext
@@ -108,7 +108,7 @@ def test_the_newest_checkpoint_with_a_run_dir_starts_a_new_run(two_checkpoints: 
 
 
 def test_changes_that_follow_from_other_settings_are_not_reported() -> None:
-    kept = Kept()
+    kept = RecordingSink()
     before = {"batch_size": 16, "compiled_for": [16, 0], "threads": 2}
     run_fingerprint.warn_about_changes(
         RunContext(EventDispatcher(kept)), before, {"batch_size": 32, "compiled_for": [32, 0], "threads": 2}

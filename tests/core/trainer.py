@@ -50,7 +50,10 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def start(home: Path, *arguments: str, stdin: int | None = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """A trainer that speaks JSON on stdout."""
+    """Start a trainer that writes JSON events to stdout.
+
+    The pipes are unbuffered: `communicate` would lose what a buffered reader has read ahead after `read_until`.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "trainer_core", *arguments],
         stdin=stdin,
@@ -58,12 +61,13 @@ def start(home: Path, *arguments: str, stdin: int | None = subprocess.DEVNULL) -
         stderr=subprocess.PIPE,
         env=environment(home),
         cwd=home,
+        bufsize=0,
     )
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a finished trainer said."""
+    """Exit code, events and stderr of a finished trainer."""
 
     code: int
     events: list[protocol.AnyEvent]
@@ -85,7 +89,7 @@ class Ended:
 def read_until(
     process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool] = lambda event: False
 ) -> list[protocol.AnyEvent]:
-    """Events up to the one that is the last, or to the end."""
+    """Read events up to the first for which `last` is true, or to the end of the output."""
     assert process.stdout is not None
     seen = []
     for line in process.stdout:

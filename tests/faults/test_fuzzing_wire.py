@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.core.history import run_list
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.docgen.examples import COMMANDS, EVENTS
@@ -83,7 +83,7 @@ def test_malicious_lines_are_rejected(line: bytes) -> None:
 def test_the_trainer_answers_any_input_and_continues(pieces: list[bytes], cut: int) -> None:
     """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
     read, write = os.pipe()
-    kept = Kept()
+    kept = RecordingSink()
     session = RunContext(EventDispatcher(kept), CommandReader(read))
     lines = [piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece]
     content = b"".join(line + b"\n" for line in lines)
@@ -109,7 +109,7 @@ def is_command(line: bytes) -> bool:
     return True
 
 
-def answers(kept: Kept) -> list[bool]:
+def answers(kept: RecordingSink) -> list[bool]:
     """Whether each line was taken as a command. A refused one has a warning, and an `ack` too if it has an id."""
     return [
         isinstance(event, protocol.Ack)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.core.test_engine import NoCompiler
 from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import ROOT, environment, text_file
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
@@ -54,7 +54,7 @@ def limit(made: Trainer, rows: int, when: Callable[[], bool] = lambda: True) -> 
     made.engine.loss, made.engine.eager_loss = limited(loss), limited(eager)  # type: ignore[method-assign]
 
 
-def moves(kept: Kept) -> list[tuple[str, str, int, int]]:
+def moves(kept: RecordingSink) -> list[tuple[str, str, int, int]]:
     return [
         (event.action, event.during, event.batch_size, event.gradient_accumulation_steps)
         for event in kept.of(protocol.OomRecovery)

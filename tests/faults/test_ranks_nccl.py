@@ -1,4 +1,4 @@
-"""Several processes whose gradients go over NCCL, which fails or hangs: a stand-in does that, for want of GPUs."""
+"""NCCL that fails or hangs, simulated by `fake_nccl` on machines without GPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import torch
 from torch import distributed
 
 from tests.core import trainer as trainer_processes
-from tests.core.ranks import alive, joined, others
+from tests.core.rank_processes import is_running, join_ranks, start_ranks
 from tests.core.test_loop import config
 from tests.core.trainer import ROOT, TINY, Ended, finish, read_until, run, start, text_file
-from tests.faults.stand_in_nccl import ECC, PLAN, SHARED_MEMORY, SITE, StandIn
+from tests.faults.fake_nccl import ECC, PLAN, SHARED_MEMORY, SITE, FakeNccl
 from trainer_core import protocol
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.run_context import RunContext
@@ -38,8 +38,8 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no NCCL on Windows")
 
 
-class Plan:
-    """What NCCL does in the processes that this test starts."""
+class NcclBehavior:
+    """Sets the behavior of NCCL in the processes of a test."""
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
         self._home, self._patch = home, patch
@@ -57,13 +57,13 @@ class Plan:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    return Plan(tmp_path, monkeypatch)
+def nccl_behavior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NcclBehavior:
+    return NcclBehavior(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def over_gloo(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """The same run where there is no NCCL."""
+    """The same run without NCCL."""
     home = tmp_path_factory.mktemp("gloo")
     ended = run(home, *SHORT, "--data", str(text_file(home)))
     assert ended.code == 0, ended.stderr
@@ -82,14 +82,16 @@ def checkpoints(home: Path) -> list[tuple[int, str]]:
 # --- before the first step -----------------------------------------------------------------------------------
 
 
-def test_gradients_go_over_nccl_where_a_first_sum_succeeds(tmp_path: Path, plan: Plan, over_gloo: Ended) -> None:
-    plan()
+def test_gradients_use_nccl_if_the_trial_reduction_succeeds(
+    tmp_path: Path, nccl_behavior: NcclBehavior, over_gloo: Ended
+) -> None:
+    nccl_behavior()
     ended = run(tmp_path, *SHORT, "--data", str(text_file(tmp_path)))
     assert ended.code == 0, ended.stderr
     assert not ended.of(protocol.Warn)
     assert ended.losses == pytest.approx(over_gloo.losses, rel=1e-6)
-    assert plan.marks("began") == ["began-training-0", "began-training-1", "began-trial-0", "began-trial-1"]
-    assert len(plan.marks("aborted")) == 4, "what NCCL has of the GPUs is given back"
+    assert nccl_behavior.marks("began") == ["began-training-0", "began-training-1", "began-trial-0", "began-trial-1"]
+    assert len(nccl_behavior.marks("aborted")) == 4, "NCCL releases the GPUs"
 
 
 @pytest.mark.parametrize(
@@ -103,40 +105,40 @@ def test_gradients_go_over_nccl_where_a_first_sum_succeeds(tmp_path: Path, plan:
         ({"trial": "hangs", "rank": 1, "deadline": 2.0}, "no answer within 2 s"),
     ],
 )
-def test_where_it_fails_all_add_up_without_it_and_one_warning_says_why(
-    does: dict[str, object], reason: str, tmp_path: Path, plan: Plan, over_gloo: Ended
+def test_all_ranks_fall_back_to_gloo_with_one_warning_if_nccl_fails(
+    does: dict[str, object], reason: str, tmp_path: Path, nccl_behavior: NcclBehavior, over_gloo: Ended
 ) -> None:
-    plan(**does)
+    nccl_behavior(**does)
     ended = run(tmp_path, *SHORT, "--data", str(text_file(tmp_path)))
     assert ended.code == 0, ended.stderr
     (warned,) = ended.of(protocol.Warn)
     assert warned.code == "ranks.no_nccl"
     assert reason in warned.params["reason"]
     assert ended.losses == over_gloo.losses
-    assert plan.marks("aborted") == ["aborted-trial-0", "aborted-trial-1"]
+    assert nccl_behavior.marks("aborted") == ["aborted-trial-0", "aborted-trial-1"]
 
 
-def test_a_first_sum_that_cannot_be_broken_off_ends_the_run(tmp_path: Path, plan: Plan) -> None:
-    """All that comes after it would wait for the GPU."""
-    plan(trial="hangs", deadline=2.0, abort="and holds the GPU", abort_of="trial")
+def test_a_trial_reduction_that_cannot_be_aborted_ends_the_run(tmp_path: Path, nccl_behavior: NcclBehavior) -> None:
+    """All later work would wait for the GPU."""
+    nccl_behavior(trial="hangs", deadline=2.0, abort="and holds the GPU", abort_of="trial")
     ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=90)
     assert ended.error.code == "ranks.nccl_stuck", ended.stderr
     assert ended.error.detail == "no answer within 2 s"
     assert ended.code == ExitCode.DEVICE
 
 
-def test_a_first_sum_that_succeeds_is_enough(tmp_path: Path, plan: Plan) -> None:
-    plan(abort="and lets the GPU go", abort_of="trial")
+def test_an_abort_that_hangs_after_a_successful_trial_is_ignored(tmp_path: Path, nccl_behavior: NcclBehavior) -> None:
+    nccl_behavior(abort="and lets the GPU go", abort_of="trial")
     ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=60)
     assert ended.code == ExitCode.FINISHED, ended.stderr
     assert not ended.of(protocol.Warn)
 
 
-def test_a_stop_while_it_is_tried_ends_all(tmp_path: Path, plan: Plan) -> None:
-    plan(trial="hangs")
+def test_a_stop_during_the_trial_ends_all_ranks(tmp_path: Path, nccl_behavior: NcclBehavior) -> None:
+    nccl_behavior(trial="hangs")
     data = text_file(tmp_path)
     process = start(tmp_path, *ENDLESS, "--data", str(data), "--control", "stdin", stdin=subprocess.PIPE)
-    while "began-trial-0" not in plan.marks("began"):
+    while "began-trial-0" not in nccl_behavior.marks("began"):
         assert process.poll() is None
         time.sleep(0.05)
     children = psutil.Process(process.pid).children(recursive=True)
@@ -145,29 +147,31 @@ def test_a_stop_while_it_is_tried_ends_all(tmp_path: Path, plan: Plan) -> None:
     process.stdin.flush()
     ended = finish(process, timeout=90)
     assert ended.code == ExitCode.STOPPED, ended.stderr
-    assert not any(alive(child.pid) for child in children)
+    assert not any(is_running(child.pid) for child in children)
 
 
-# --- in the middle of a run ----------------------------------------------------------------------------------
+# --- during training ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("does", "code"), [("dies", "failure.killed"), ("fails", "failure.ecc")])
-def test_a_rank_that_is_lost_while_the_others_wait_for_the_gpu_ends_the_run_and_nothing_is_saved(
-    does: str, code: str, tmp_path: Path, plan: Plan
+def test_a_rank_lost_during_a_reduction_ends_the_run_without_a_checkpoint(
+    does: str, code: str, tmp_path: Path, nccl_behavior: NcclBehavior
 ) -> None:
-    """The numbers that come back when the sum is broken off are wrong: no checkpoint may have them."""
-    plan(training=does, rank=1, at=8)  # one to connect, then two a step: in the fourth
+    """An aborted reduction returns wrong values, which must not be saved."""
+    nccl_behavior(training=does, rank=1, at=8)  # one to connect, then two per step: fails in step 4
     ended = run(tmp_path, *SHORT, "--save-steps", "1", "--keep-last", "9", "--data", str(text_file(tmp_path)))
     assert ended.error.code == code, ended.stderr
     assert ended.code == ended.error.exit_code
     assert [warned.code for warned in ended.of(protocol.Warn)] == ["ranks.ended"]
-    assert "aborted-training-0" in plan.marks("aborted")
+    assert "aborted-training-0" in nccl_behavior.marks("aborted")
     assert checkpoints(tmp_path) == [(1, "regular"), (2, "regular"), (3, "regular")]
 
 
 @pytest.mark.parametrize("abort", ["and lets the GPU go", "and holds the GPU"])
-def test_breaking_off_that_never_ends_does_not_keep_the_run_from_ending(abort: str, tmp_path: Path, plan: Plan) -> None:
-    plan(training="dies", rank=1, at=8, abort=abort)
+def test_an_abort_that_hangs_does_not_block_the_end_of_the_run(
+    abort: str, tmp_path: Path, nccl_behavior: NcclBehavior
+) -> None:
+    nccl_behavior(training="dies", rank=1, at=8, abort=abort)
     process = start(tmp_path, *ENDLESS, "--data", str(text_file(tmp_path)))
     ended = finish(process, timeout=90)
     assert ended.error.code == "failure.killed", ended.stderr
@@ -175,16 +179,16 @@ def test_breaking_off_that_never_ends_does_not_keep_the_run_from_ending(abort: s
     assert not checkpoints(tmp_path)
 
 
-def test_a_run_that_is_done_ends_although_nccl_does_not(tmp_path: Path, plan: Plan, over_gloo: Ended) -> None:
-    plan(abort="and lets the GPU go")
+def test_a_finished_run_exits_if_nccl_hangs(tmp_path: Path, nccl_behavior: NcclBehavior, over_gloo: Ended) -> None:
+    nccl_behavior(abort="and lets the GPU go")
     ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=60)
     assert ended.code == ExitCode.FINISHED, ended.stderr
     assert ended.of(protocol.Done)[0].reason == "finished"
     assert ended.losses == pytest.approx(over_gloo.losses, rel=1e-6)
 
 
-def test_a_rank_that_is_lost_in_a_pause_ends_the_run_and_nothing_is_saved(tmp_path: Path, plan: Plan) -> None:
-    plan()
+def test_a_rank_lost_in_a_pause_ends_the_run_without_a_checkpoint(tmp_path: Path, nccl_behavior: NcclBehavior) -> None:
+    nccl_behavior()
     data = text_file(tmp_path)
     process = start(tmp_path, *ENDLESS, "--data", str(data), "--control", "stdin", stdin=subprocess.PIPE)
     seen = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step >= 3)
@@ -196,19 +200,19 @@ def test_a_rank_that_is_lost_in_a_pause_ends_the_run_and_nothing_is_saved(tmp_pa
     process.stdin.flush()
     read_until(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
     os.kill(other.pid, signal.SIGKILL)
-    *_, error = read_until(process)  # stdin stays open: its end would be a Stop
+    *_, error = read_until(process)  # stdin stays open: closing it would stop the run
     ended = finish(process, timeout=90)
     assert isinstance(error, protocol.Error), ended.stderr
     assert error.code == "failure.killed"
-    assert "aborted-training-0" in plan.marks("aborted")
+    assert "aborted-training-0" in nccl_behavior.marks("aborted")
     assert not checkpoints(tmp_path), "an emergency save would wait for the GPU"
 
 
-# --- what a failure is called --------------------------------------------------------------------------------
+# --- error codes --------------------------------------------------------------------------------
 
-USES_NCCL = """
-from tests.faults import stand_in_nccl
-stand_in_nccl.install()
+USE_NCCL = """
+from tests.faults import fake_nccl
+fake_nccl.install()
 ranks.use_gpus(torch.device("cpu"))
 ranks.most(0)
 ranks.hear()
@@ -217,22 +221,22 @@ ranks.hear()
 
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Joined, subprocess.Popen[str]]]:
-    """This process as rank 0 with NCCL, and rank 1."""
+    """The test process as rank 0 with NCCL, and the process of rank 1."""
     monkeypatch.setenv(PLAN, json.dumps({"folder": str(tmp_path)}))
     monkeypatch.setattr(nccl, "usable", lambda device: True)
-    monkeypatch.setattr(distributed, "ProcessGroupNCCL", StandIn, raising=False)
-    with others(tmp_path, USES_NCCL) as (other,):
-        ranks = joined(tmp_path / "meet", 0, 2)
+    monkeypatch.setattr(distributed, "ProcessGroupNCCL", FakeNccl, raising=False)
+    with start_ranks(tmp_path, USE_NCCL) as (other,):
+        ranks = join_ranks(tmp_path / "rendezvous", 0, 2)
         assert ranks.use_gpus(CPU) == ""
         ranks.most(0)
         yield ranks, other
         assert ranks.close()
 
 
-def test_a_rank_that_is_seen_to_have_gone_is_no_reason_to_save(
+def test_a_lost_rank_raises_peer_lost_and_disconnects_the_group(
     tmp_path: Path, both: tuple[Joined, subprocess.Popen[str]]
 ) -> None:
-    """The loop saves in an emergency after what has no name."""
+    """An error without a code would trigger an emergency checkpoint."""
     ranks, other = both
     leading = Others(config(tmp_path, text_file(tmp_path), ranks=2), RunDir(tmp_path), RunContext(EventDispatcher()))
     leading._ranks, leading._processes = ranks, [other]  # type: ignore[list-item]
@@ -257,22 +261,22 @@ def test_a_rank_that_is_seen_to_have_gone_is_no_reason_to_save(
             RuntimeError("gloo/transport/tcp/pair.cc:534] Connection closed by peer"),
             "failure.peer_lost",
         ),
-        (RuntimeError("words that nobody knows"), "failure.peer_lost"),
+        (RuntimeError("unknown error"), "failure.peer_lost"),
     ],
 )
-def test_a_sum_that_fails_is_told_by_its_own_name(
+def test_a_failed_reduction_raises_the_matching_error(
     error: Exception,
     code: str,
     both: tuple[Joined, subprocess.Popen[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not as a lost process, after which all would be started again in vain."""
+    """A lost peer would restart the run in vain."""
 
-    def fails(self: StandIn, tensors: list[torch.Tensor]) -> None:
+    def fail(self: FakeNccl, tensors: list[torch.Tensor]) -> None:
         raise error
 
     ranks, _ = both
-    monkeypatch.setattr(StandIn, "allreduce_coalesced", fails)
+    monkeypatch.setattr(FakeNccl, "allreduce_coalesced", fail)
     with pytest.raises(TraindeckError) as failure:
         ranks.add_up([torch.ones(2)])
     assert failure.value.code == code

@@ -75,6 +75,7 @@ def begin(
         stderr=subprocess.PIPE,
         env=environment(home) | more,
         cwd=home,
+        bufsize=0,  # see tests.core.trainer.start
     )
 
 

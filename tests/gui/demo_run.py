@@ -1,4 +1,4 @@
-"""Writes run folders as a trainer would leave them, with made-up measurements: for screenshots and benchmarks."""
+"""Writes run folders with simulated measurements, for screenshots and benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 
 _GIB = 1024**3
-_WROTE = (
+_SAMPLE_TEXTS = (
     (" total = 0\n    for i in range(n):\n        the the self", "a first guess at indentation"),
     (" path):\n        return self._name\n    def __init__(self, name):", ""),
     (' path):\n        """Return the file name."""\n        if not path:\n            return None', ""),
@@ -56,8 +56,8 @@ _ROWS = [
 def events(
     config: Config, *, steps: int, every: int, gpu: bool, done: bool, began: float
 ) -> Iterator[protocol.AnyEvent]:
-    """A whole run: loss that falls as a power law, noise, evaluations, samples, checkpoints."""
-    dice = random.Random(7)
+    """Events of a run: loss that falls as a power law, noise, evaluations, samples, checkpoints."""
+    rng = random.Random(7)
     devices = ["NVIDIA RTX A6000"] if gpu else ["cpu"]
     total = steps if done else int(steps * 1.6)
     yield protocol.Hello(
@@ -81,16 +81,16 @@ def events(
         true = 1.35 + 7.4 * (step + 12) ** -0.31
         shape = 0.55 + 0.45 * math.cos(math.pi * step / total)
         rate = config.learning_rate * min(1.0, step / config.warmup_steps) * shape
-        norm = 0.4 + 2.2 / step**0.3 + abs(dice.gauss(0, 0.09))
-        pace = speed * dice.gauss(1.0, 0.015) * (0.72 if step % (40 * every) == 0 else 1.0)
+        norm = 0.4 + 2.2 / step**0.3 + abs(rng.gauss(0, 0.09))
+        pace = speed * rng.gauss(1.0, 0.015) * (0.72 if step % (40 * every) == 0 else 1.0)
         yield protocol.Step(
             t=now, step=step, epoch=step / total, tokens=step * tokens_per_step, samples=step * config.effective_batch,
-            loss=true + dice.gauss(0, 0.07), learning_rate=rate, grad_norm=norm,
+            loss=true + rng.gauss(0, 0.07), learning_rate=rate, grad_norm=norm,
             tokens_per_s=pace, samples_per_s=pace / config.max_seq_len, mfu=0.41 if gpu else None,
-            time_ms=_time(step, every, dice),
+            time_ms=_time(step, every, rng),
         )  # fmt: skip
         if gpu and step % (10 * every) == 0:
-            yield from _performance(now, step, speed, dice)
+            yield from _performance(now, step, speed, rng)
         if gpu and step == 60 * every:
             yield protocol.BadStep(
                 t=now,
@@ -105,14 +105,14 @@ def events(
         yield protocol.Progress(
             t=now, phase="training", done=step, total=total, eta_s=(total - step) * tokens_per_step / speed
         )
-        yield _hardware(now, gpu, step, dice)
+        yield _hardware(now, gpu, step, rng)
         if step % (20 * every) == 0:
             loss = true + 0.11 + (0.04 if step > 0.8 * steps else 0.0)
             yield protocol.Eval(
                 t=now, step=step, loss=loss, perplexity=math.exp(loss), tokens=51_200, seconds=1.2, best=loss < best
             )
             best = min(best, loss)
-            text, _ = _WROTE[min(3, 4 * step // (steps + 1))]
+            text, _ = _SAMPLE_TEXTS[min(3, 4 * step // (steps + 1))]
             yield protocol.Sample(t=now, step=step, prompt="def open_file(self,", text=text)
         if step % (40 * every) == 0:
             name = checkpoint_dir.folder_name(step)
@@ -126,9 +126,9 @@ def events(
         )  # fmt: skip
 
 
-def _time(step: int, every: int, dice: random.Random) -> protocol.StepTime:
-    """Warm at first, then steady; a checkpoint now and then."""
-    slow = 1.0 + 0.5 * math.exp(-step / (4 * every)) + abs(dice.gauss(0, 0.02))
+def _time(step: int, every: int, rng: random.Random) -> protocol.StepTime:
+    """Times of a step: slower at first, and with a checkpoint at intervals."""
+    slow = 1.0 + 0.5 * math.exp(-step / (4 * every)) + abs(rng.gauss(0, 0.02))
     saving = 6.0 if step % (40 * every) == 0 else 0.0
     return protocol.StepTime(
         data=0.4 * slow, transfer=0.6, forward=12.0 * slow, backward=24.0 * slow, optimizer=3.1,
@@ -136,19 +136,19 @@ def _time(step: int, every: int, dice: random.Random) -> protocol.StepTime:
     )  # fmt: skip
 
 
-def _performance(now: float, step: int, speed: float, dice: random.Random) -> Iterator[protocol.Performance]:
+def _performance(now: float, step: int, speed: float, rng: random.Random) -> Iterator[protocol.Performance]:
     yield protocol.Performance(
-        t=now, step=step, data_ratio=0.01, compute_ratio=0.96, mfu=0.41 + dice.gauss(0, 0.004), flops_per_token=1.54e8,
+        t=now, step=step, data_ratio=0.01, compute_ratio=0.96, mfu=0.41 + rng.gauss(0, 0.004), flops_per_token=1.54e8,
         peak_flops=154.8e12, peak_name="NVIDIA RTX A6000, bf16", memory_allocated=14 * _GIB, memory_reserved=20 * _GIB,
         memory_peak=19 * _GIB, energy_j=9000.0, energy_per_million_tokens_j=1e6 * 296 / speed,
         gradient_noise=20.0 + 0.15 * step,
     )  # fmt: skip
 
 
-def _hardware(now: float, gpu: bool, step: int, dice: random.Random) -> protocol.Hardware:
-    used = int((19.4 + dice.gauss(0, 0.05)) * _GIB * (1 - math.exp(-step / 60)) + 1.2 * _GIB)
+def _hardware(now: float, gpu: bool, step: int, rng: random.Random) -> protocol.Hardware:
+    used = int((19.4 + rng.gauss(0, 0.05)) * _GIB * (1 - math.exp(-step / 60)) + 1.2 * _GIB)
     card = protocol.Gpu(index=0, name="NVIDIA RTX A6000", utilization=0.97, vram_used=used, vram_total=48 * _GIB)
-    resident = int((1.1 + 0.25 * (1 - math.exp(-step / 90)) + dice.gauss(0, 0.004)) * _GIB)
+    resident = int((1.1 + 0.25 * (1 - math.exp(-step / 90)) + rng.gauss(0, 0.004)) * _GIB)
     host = protocol.Host(ram_used=9 * _GIB, ram_total=64 * _GIB, rss=resident, cpu=0.6, disk_free=200 * _GIB)
     return protocol.Hardware(t=now, gpus=[card] if gpu else [], host=host)
 
@@ -163,9 +163,9 @@ def write_run(
     loaded = presets.load(preset)
     config = Config(**{**loaded.knobs, "preset": preset, "data": data})
     run.write_config(config)
-    made = events(config, steps=steps, every=every, gpu=gpu, done=done, began=time.time() - age_s)
+    simulated = events(config, steps=steps, every=every, gpu=gpu, done=done, began=time.time() - age_s)
     with run.events.open("wb") as file:
-        for number, event in enumerate(made, 1):
+        for number, event in enumerate(simulated, 1):
             event.seq = number
             if isinstance(event, protocol.Hello):
                 event.run_dir = str(path)

@@ -14,7 +14,7 @@ from recording import Heartbeat, Recorded, Run
 
 @pytest.fixture
 def run_fake(qtbot: QtBot) -> Iterator[Run]:
-    """Start a fake trainer in a mode; it is killed when the test ends."""
+    """Start a fake trainer in a mode; it is killed at the end of the test."""
     started: list[Recorded] = []
 
     def start(mode: str, *arguments: str, keep: bool = True) -> Recorded:

@@ -1,4 +1,4 @@
-"""Real set-ups, with the real venv and pip, on packages made here: a stand-in for torch takes no time to install."""
+"""Setups with the real venv and pip, and fake packages that install quickly."""
 
 import json
 import os
@@ -8,23 +8,23 @@ import time
 from pathlib import Path
 
 import pytest
-from stand_ins import Shell, write_torch
+from launcher_project import ShellProject, write_torch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="starts through train_gpu.sh")
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """Set up once; each test puts right what it breaks, for that is what is tested."""
-    made = Shell(tmp_path_factory.mktemp("set-up"))
-    first = made.run("setup")
+def project(tmp_path_factory: pytest.TempPathFactory) -> ShellProject:
+    """A project that is set up once per module; each test repairs what it breaks."""
+    project = ShellProject(tmp_path_factory.mktemp("set-up"))
+    first = project.run("setup")
     assert first.returncode == 0, first.stderr
     assert "first start" in first.stderr
-    return made
+    return project
 
 
-def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_code_is_kept(
-    project: Shell, tmp_path: Path
+def test_arguments_working_directory_input_and_exit_code_are_passed_through(
+    project: ShellProject, tmp_path: Path
 ) -> None:
     link = tmp_path / "a link"
     link.symlink_to(project.root / "train_gpu.sh")
@@ -49,7 +49,7 @@ def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_
     assert done.stderr == ""
 
 
-def test_an_unchanged_start_costs_less_than_a_second(project: Shell) -> None:
+def test_a_start_without_changes_takes_less_than_a_second(project: ShellProject) -> None:
     seconds = []
     for _ in range(3):
         started = time.monotonic()
@@ -58,7 +58,7 @@ def test_an_unchanged_start_costs_less_than_a_second(project: Shell) -> None:
     assert min(seconds) < 1.0
 
 
-def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_back(project: Shell) -> None:
+def test_a_replaced_torch_is_reinstalled_at_the_next_start(project: ShellProject) -> None:
     pip = [str(project.root / ".venv/bin/python"), "-m", "pip", "install", "-q", "torch==2.15.0"]
     subprocess.run(pip, env=project.environment(), check=True, timeout=60)
     done = project.run("train")
@@ -67,7 +67,7 @@ def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_bac
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
 
 
-def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Shell) -> None:
+def test_a_dependency_that_requires_another_torch_is_an_error(project: ShellProject) -> None:
     project.require("torch>=2.11", "small", "greedy")
     done = project.run("setup")
     assert done.returncode == 1
@@ -78,7 +78,7 @@ def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: She
     assert project.run("train").returncode == 3
 
 
-def test_ones_own_constraints_go_before_the_pins(project: Shell, tmp_path: Path) -> None:
+def test_user_constraints_override_the_pins(project: ShellProject, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("small==2.0\n", encoding="utf-8")
     assert project.run("setup", "--constraints", str(own)).returncode == 0
@@ -87,16 +87,16 @@ def test_ones_own_constraints_go_before_the_pins(project: Shell, tmp_path: Path)
     assert list(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info"))
 
 
-def test_everything_is_logged_as_utf_8(project: Shell) -> None:
+def test_the_log_is_utf_8(project: ShellProject) -> None:
     log = (project.root / "logs" / "setup.log").read_text(encoding="utf-8")
     assert "用户 测试 (x86) & !" in log
     assert "Successfully installed torch-2.13.0+cpu" in log
 
 
-def test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) -> None:
-    project = Shell(tmp_path)
+def test_a_killed_setup_is_completed_by_the_next_one(tmp_path: Path) -> None:
+    project = ShellProject(tmp_path)
     for stop_at in (".venv/lib/*/site-packages/pip", ".venv/traindeck.json"):
-        child = project.begin("setup")
+        child = project.start("setup")
         while child.poll() is None and not list(project.root.glob(stop_at)):
             time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
@@ -107,19 +107,19 @@ def test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Pat
     assert "the previous setup did not finish" in done.stderr
 
 
-def test_two_set_ups_at_once_do_the_work_once_and_a_half_installed_package_is_repaired(project: Shell) -> None:
+def test_concurrent_setups_repair_a_partially_installed_package_once(project: ShellProject) -> None:
     next(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info/INSTALLER")).unlink()
     state = project.root / ".venv" / "traindeck.json"
     state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
-    children = [project.begin("setup"), project.begin("setup")]
-    words = [child.communicate(timeout=120)[1].decode("utf-8") for child in children]
-    assert [child.returncode for child in children] == [0, 0], words
-    assert sum("small-1.0.dist-info is only partially installed" in text for text in words) == 1
-    assert sum("Another setup is running" in text for text in words) == 1
-    assert sum("Setup finished in" in text for text in words) == 1
+    children = [project.start("setup"), project.start("setup")]
+    outputs = [child.communicate(timeout=120)[1].decode("utf-8") for child in children]
+    assert [child.returncode for child in children] == [0, 0], outputs
+    assert sum("small-1.0.dist-info is only partially installed" in output for output in outputs) == 1
+    assert sum("Another setup is running" in output for output in outputs) == 1
+    assert sum("Setup finished in" in output for output in outputs) == 1
 
 
-def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: Shell) -> None:
+def test_with_a_driver_the_cpu_build_is_never_selected_and_the_gpu_is_verified(project: ShellProject) -> None:
     script = "#!/bin/sh\necho '580.95.05, 8.9'\n"
     (project.bin / "nvidia-smi").write_text(script, encoding="utf-8")
     (project.bin / "nvidia-smi").chmod(0o755)
@@ -130,13 +130,13 @@ def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: 
     assert "setup --torch cpu" in only_cpu.stderr
 
     write_torch(project.wheels, "2.13.0+cu130")
-    broken = project.run("setup", STAND_IN_GPU="broken")
+    broken = project.run("setup", FAKE_GPU="broken")
     assert broken.returncode == 6
     assert "does not support this GPU" in broken.stderr
 
     working = project.run("setup")
     assert working.returncode == 0
-    assert "GPU: Stand-in 3000" in working.stderr
+    assert "GPU: Fake GPU 3000" in working.stderr
     assert "2.13.0+cu130" in project.torch_file().read_text(encoding="utf-8")
 
     chosen = project.run("setup", "--torch", "cpu")
@@ -145,8 +145,8 @@ def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: 
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
 
 
-def test_a_set_up_in_a_chinese_terminal_is_told_in_chinese(tmp_path: Path) -> None:
-    project = Shell(tmp_path)
+def test_messages_are_chinese_in_a_chinese_terminal(tmp_path: Path) -> None:
+    project = ShellProject(tmp_path)
     done = project.run("setup", TRAINDECK_LANG="", LC_ALL="", LANG="zh_CN.UTF-8")
     assert done.returncode == 0, done.stderr
     assert f"正在安装 Traindeck 到 {project.root / '.venv'}：首次启动。" in done.stderr

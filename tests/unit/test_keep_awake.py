@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.run_context import RunContext
@@ -72,7 +72,7 @@ def test_sleep_is_inhibited_inside_the_context(inhibitors: Path) -> None:
 @requires_posix
 def test_a_pause_allows_sleep(inhibitors: Path) -> None:
     reading, writing = os.pipe()
-    session = RunContext(EventDispatcher(Kept()), CommandReader(reading))
+    session = RunContext(EventDispatcher(RecordingSink()), CommandReader(reading))
     counts: list[int] = []
 
     def record_and_resume() -> None:
@@ -104,7 +104,7 @@ def test_the_inhibitor_ends_with_a_killed_process(inhibitors: Path) -> None:
 
 
 def test_nothing_is_inhibited_if_disabled(inhibitors: Path) -> None:
-    session = RunContext(EventDispatcher(Kept()))
+    session = RunContext(EventDispatcher(RecordingSink()))
     with prevent_sleep(session, enabled=False):
         assert session.pause_contexts == []
     assert not running(inhibitors)

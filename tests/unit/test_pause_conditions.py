@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from tests.unit.fake_nvml import FakeNvml
 from tests.unit.test_hardware import wait_for
 from trainer_core import protocol
@@ -171,7 +171,7 @@ def test_the_monitor_queries_the_gpu_of_torch(tmp_path: Path) -> None:
 
 
 def test_a_session_pauses_and_warns_about_the_program(other_pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, now = Kept(), [0.0]
+    kept, now = RecordingSink(), [0.0]
     session = RunContext(EventDispatcher(kept))
     monkeypatch.setattr("trainer_core.system.pause_conditions.time.monotonic", lambda: now[0])
     update = monitor_external_usage(session)

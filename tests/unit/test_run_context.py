@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.kept import Kept
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.progress import StopRequested
@@ -30,7 +30,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
-        self.kept = Kept()
+        self.kept = RecordingSink()
         self.context = RunContext(EventDispatcher(self.kept), CommandReader(self.read))
 
     def send(self, *commands: protocol.AnyCommand | bytes) -> None:

@@ -15,7 +15,7 @@ from trainer_core.runs.run_dir import RunState
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = (
-    "launcher.", "bench.",  # tests/unit/test_setup_texts.py
+    "launcher.", "bench.",  # tests/unit/test_launcher_texts.py
     "knob.", "knob_group.", "knob_unit.", "knob_value.", "knob_effect.", "message.", "fast_path.",
     "model_card.", "reason.", "position.",  # phrases of trainer_core/messages/data.py
     "console.phase.", "console.pause.", "console.unit.", "console.checkpoint_kind.", "console.loader_reason.",

@@ -1,4 +1,4 @@
-"""`uninstall`: what was made is removed, and nothing else."""
+"""`uninstall` removes only files of Traindeck."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from trainer_core.train.engine import compilation
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with all that Traindeck makes, and a shortcut and settings elsewhere."""
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with all folders of an installation, a shortcut and settings."""
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
@@ -38,24 +38,25 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-KEPT = {"train_gpu.py", "runs", "settings"}
+USER_FILES = {"train_gpu.py", "runs", "settings"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "left"), [([], KEPT), (["--runs"], KEPT - {"runs"}), (["--settings"], KEPT - {"settings"})]
+    ("arguments", "remaining"),
+    [([], USER_FILES), (["--runs"], USER_FILES - {"runs"}), (["--settings"], USER_FILES - {"settings"})],
 )
-def test_uninstall_removes_what_was_made_and_runs_and_settings_only_when_asked_to(
-    made: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], left: set[str]
+def test_uninstall_removes_runs_and_settings_only_on_request(
+    installation: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], remaining: set[str]
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall", *arguments]) == 0
-    assert {path.name for path in made.iterdir()} == left
+    assert {path.name for path in installation.iterdir()} == remaining
 
 
-def test_uninstall_removes_compiled_code_that_a_space_in_the_path_put_elsewhere(
-    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+def test_uninstall_removes_the_compile_cache_outside_of_a_path_with_spaces(
+    installation: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    person, home = tmp_path_factory.mktemp("person"), made / "my runs"
+    person, home = tmp_path_factory.mktemp("person"), installation / "my runs"
     home.mkdir()
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(person))
@@ -67,50 +68,50 @@ def test_uninstall_removes_compiled_code_that_a_space_in_the_path_put_elsewhere(
     assert not compiled.exists()
 
 
-def test_uninstall_removes_nothing_where_nobody_agrees(
-    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_uninstall_without_confirmation_removes_nothing(
+    installation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = sorted(made.rglob("*"))
+    before = sorted(installation.rglob("*"))
 
-    def nobody(_: str) -> str:
+    def no_terminal(_: str) -> str:
         raise EOFError
 
-    monkeypatch.setattr("builtins.input", nobody)
+    monkeypatch.setattr("builtins.input", no_terminal)
     assert train_gpu.main(["uninstall"]) == 3
-    assert sorted(made.rglob("*")) == before
-    assert str(made / ".venv") in capsys.readouterr().err
+    assert sorted(installation.rglob("*")) == before
+    assert str(installation / ".venv") in capsys.readouterr().err
 
 
-def test_uninstall_leaves_what_somebody_else_put_beside_it(
-    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_uninstall_keeps_foreign_shortcuts_and_files(
+    installation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A shortcut that another copy of Traindeck has made since then, and files in the folder of the settings."""
-    (made / "Traindeck.lnk").write_bytes("C:\\another Traindeck".encode("utf-16-le"))
-    (made / "settings" / "mine.txt").touch()
+    """A shortcut of another copy of Traindeck, and other files in the folder of the settings."""
+    (installation / "Traindeck.lnk").write_bytes("C:\\another Traindeck".encode("utf-16-le"))
+    (installation / "settings" / "mine.txt").touch()
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall"]) == 0
-    assert f"kept: {made / 'settings'}" in capsys.readouterr().err
+    assert f"kept: {installation / 'settings'}" in capsys.readouterr().err
     assert train_gpu.main(["uninstall", "--settings"]) == 0
-    assert (made / "Traindeck.lnk").exists()
-    assert [path.name for path in (made / "settings").iterdir()] == ["mine.txt"]
+    assert (installation / "Traindeck.lnk").exists()
+    assert [path.name for path in (installation / "settings").iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the program is one of Linux; test_windows_setup.py has one of Windows")
-def test_uninstall_removes_nothing_while_something_runs_from_the_environment(
-    made: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.skipif(os.name == "nt", reason="runs a Linux program; see test_windows_setup.py for Windows")
+def test_uninstall_fails_while_the_environment_is_in_use(
+    installation: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = made / ".venv" / "sleeper"
+    program = installation / ".venv" / "sleeper"
     shutil.copy2(shutil.which("sleep") or "", program)
-    before = sorted(made.rglob("*"))
+    before = sorted(installation.rglob("*"))
     with subprocess.Popen([program, "60"]) as running:
-        while not Path(f"/proc/{running.pid}/cmdline").read_bytes():  # a program that has just begun has none yet
+        while not Path(f"/proc/{running.pid}/cmdline").read_bytes():  # empty until exec
             time.sleep(0.01)
         assert train_gpu.main(["uninstall", "--yes"]) == 1
         assert str(running.pid) in capsys.readouterr().err
         running.kill()
-    assert {path for path in made.rglob("*") if path.name != "setup.log"} >= set(before)
+    assert {path for path in installation.rglob("*") if path.name != "setup.log"} >= set(before)
 
 
-def test_uninstall_looks_for_the_settings_where_the_window_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninstall_finds_the_settings_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINDECK_CONFIG_DIR", raising=False)
     assert removing.settings_files() == [SettingsStore().path, RunQueue().path]

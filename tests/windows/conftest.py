@@ -1,4 +1,4 @@
-"""What only Windows can show. Natively through `train_gpu.bat test tests/windows`, or on Wine through `.ci/windows`."""
+"""Tests that need Windows: `train_gpu.bat test tests/windows`, or `.ci/windows` on Wine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from batch import OTHER_VERSION, Batch, write_program
+from batch_project import OTHER_VERSION, BatchProject, write_program
 
 HERE = Path(__file__).resolve().parent
 NEEDS_WINDOWS = pytest.mark.skipif(os.name != "nt", reason="needs Windows; .ci/windows runs these on Wine")
 
 
-# Children inherit it, whoever their parent is by then.
+# Inherited by all descendants, even after their parent has exited.
 MARK = "TRAINDECK_TESTS"
 os.environ[MARK] = str(os.getpid())
 
@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(NEEDS_WINDOWS)
 
 
-def ours() -> dict[psutil.Process, str]:
-    """The processes that these tests have started and that still run, with their command lines."""
+def own_processes() -> dict[psutil.Process, str]:
+    """Running processes started by these tests, with their command lines."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -38,32 +38,32 @@ def ours() -> dict[psutil.Process, str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_running() -> Iterator[None]:
-    """Whatever a test starts has ended soon after it."""
-    before = ours()
+def no_process_remains() -> Iterator[None]:
+    """All processes started by a test exit within 30 s of its end."""
+    before = own_processes()
     yield
     until = time.monotonic() + 30
-    while (left := {process: line for process, line in ours().items() if process not in before}) and (
+    while (remaining := {process: line for process, line in own_processes().items() if process not in before}) and (
         time.monotonic() < until
     ):
         time.sleep(0.5)
-    for process in left:
+    for process in remaining:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    assert not left
+    assert not remaining
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Set up once, from nothing, in a folder with everything in its name that batch files trip over.
+def project(tmp_path_factory: pytest.TempPathFactory) -> BatchProject:
+    """A project that is set up once per session, in a folder with special characters in its name.
 
-    The Python that is found first is too new.
+    The first Python on the PATH is too new.
     """
-    made = Batch(tmp_path_factory.mktemp("set-up"))
-    write_program(made.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
-    first = made.run("setup")
+    project = BatchProject(tmp_path_factory.mktemp("set-up"))
+    write_program(project.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
+    first = project.run("setup")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "first start" in first.stderr
     assert "PyTorch build: cpu (set by you)" in first.stderr
-    (made.bin / "python.exe").unlink()
-    return made
+    (project.bin / "python.exe").unlink()
+    return project

@@ -1,4 +1,4 @@
-"""What a console of Windows does to a program in it."""
+"""Programs in a Windows console."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ found.append(quick_edit())
 open(sys.argv[1], "w").write(str(found))
 """
 
-# What Windows does when the console of a trainer is closed: a thread of its own calls the last routine that was set.
-CLOSED = """
+# Closing a console calls the last registered handler in a new thread.
+CLOSE_CONSOLE = """
 import runpy, sys, threading, time
 from pathlib import Path
 from trainer_core.system import windows_console
@@ -46,7 +46,7 @@ runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.in_english
-def test_a_click_into_the_console_cannot_hold_up_what_prints_there(tmp_path: Path) -> None:
+def test_quick_edit_is_disabled_inside_the_context(tmp_path: Path) -> None:
     flags = getattr(subprocess, "CREATE_NEW_CONSOLE", 0)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", MODES, str(tmp_path / "modes")]
@@ -55,13 +55,13 @@ def test_a_click_into_the_console_cannot_hold_up_what_prints_there(tmp_path: Pat
 
 
 @pytest.mark.in_chinese
-def test_a_trainer_whose_console_is_closed_saves_before_windows_ends_it(tmp_path: Path) -> None:
-    """Up to the call of Windows, that is: Wine ends what is in a console that closes without asking."""
+def test_closing_the_console_saves_a_checkpoint(tmp_path: Path) -> None:
+    """The handler is called directly, because Wine kills the processes of a closed console without calling it."""
     run = tmp_path / "runs" / "关 closed"
     data = tmp_path / "文.txt"
     data.write_text("春眠不觉晓，处处闻啼鸟。\n" * 3000, encoding="utf-8")
     arguments = [*TINY, "--data", str(data), "--max-steps", "100000", "--restarts", "0", "--run-dir", str(run)]
-    command = [sys.executable, "-c", CLOSED, "train", *arguments]
+    command = [sys.executable, "-c", CLOSE_CONSOLE, "train", *arguments]
     done = subprocess.run(command, env=environment(tmp_path), capture_output=True, timeout=120, check=False)
     assert done.returncode == ExitCode.STOPPED, done.stderr
     good, _ = checkpoint_dir.latest_valid(run / "checkpoints")

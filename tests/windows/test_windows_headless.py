@@ -1,6 +1,6 @@
-"""The trainer on Windows: text as Windows programs write it, commands through a pipe, files that somebody holds open.
+"""The trainer on Windows: encodings, commands through a pipe, files held open by other programs.
 
-UTF-8 mode is off in every process here, so what the code leaves open would be in the code page.
+UTF-8 mode is off in all processes, so a missing `encoding` would use the code page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from preparing import content, decoded, prepared
+from prepared_data import decode_split, prepare_files, read_files
 
 from tests.core.trainer import TINY, Ended, environment, finish, read_until
 from trainer_core import protocol
@@ -36,28 +36,28 @@ LINES = [f"第{n}行：春眠不觉晓，处处闻啼鸟。Line {n} of the text,
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The trainer, as one types it: nothing says which encoding to use."""
+    """Start the trainer without environment variables that set an encoding."""
     env = {name: value for name, value in environment(home).items() if name not in ("PYTHONUTF8", "PYTHONIOENCODING")}
     pipe = subprocess.PIPE
     command = [sys.executable, "-m", "trainer_core", *arguments]
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home)
 
 
-def say(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
+def send(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
     assert process.stdin is not None
     process.stdin.write(protocol.encode(command))
     process.stdin.flush()
 
 
-def until(process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool]) -> list[protocol.AnyEvent]:
-    """Events up to the one that is the last; it must come."""
+def wait_for(process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool]) -> list[protocol.AnyEvent]:
+    """Read events up to the first for which `last` is true. Fails if there is none."""
     seen = read_until(process, last)
     assert seen, process.communicate(timeout=30)[1].decode("utf-8", "replace")
     assert last(seen[-1]), seen[-1]
     return seen
 
 
-def stepped(step: int) -> Callable[[protocol.AnyEvent], bool]:
+def at_step(step: int) -> Callable[[protocol.AnyEvent], bool]:
     return lambda event: isinstance(event, protocol.Step) and event.step >= step
 
 
@@ -68,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(home: Path) -> list[str]:
-    """The same text as four programs save it: an old one, Notepad, Notepad's "Unicode", one with Windows line ends."""
+    """`--data` arguments of one text in four encodings: GB18030, UTF-8 with BOM, UTF-16, and UTF-8 with CRLF."""
     text = "\n".join(LINES)
     saved = {
         "旧 gb18030.txt": text.encode("gb18030"),
@@ -82,7 +82,7 @@ def texts(home: Path) -> list[str]:
 
 
 @dataclass
-class Held:
+class FinishedRun:
     """A run during which another program held its first checkpoint open."""
 
     ended: Ended
@@ -91,17 +91,17 @@ class Held:
 
 
 @pytest.fixture(scope="module")
-def whole(home: Path, texts: list[str]) -> Held:
-    """A run from start to end, without interruption."""
+def whole(home: Path, texts: list[str]) -> FinishedRun:
+    """An uninterrupted run."""
     process = start(home, "train", *RUN, *texts, "--run-dir", "整 whole")
-    before = until(process, lambda event: isinstance(event, protocol.Checkpoint))
+    before = wait_for(process, lambda event: isinstance(event, protocol.Checkpoint))
     first = home / "整 whole" / "checkpoints" / checkpoint_dir.folder_name(40)
     with (first / "model.safetensors").open("rb") as weights:
-        whole = weights.read()
+        content = weights.read()
         rest = finish(process, 170)
         weights.seek(0)
-        untouched = weights.read() == whole
-    return Held(Ended(rest.code, before + rest.events, rest.stderr), first.parent, untouched)
+        untouched = weights.read() == content
+    return FinishedRun(Ended(rest.code, before + rest.events, rest.stderr), first.parent, untouched)
 
 
 # --- a first run ---------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def whole(home: Path, texts: list[str]) -> Held:
 
 @pytest.mark.in_english
 @pytest.mark.skipif(not (ROOT / ".venv" / "traindeck.json").exists(), reason="not started through train_gpu.bat")
-def test_a_short_quickstart_through_the_batch_file_trains_from_start_to_end(home: Path) -> None:
+def test_the_batch_file_trains_a_short_quickstart(home: Path) -> None:
     short = "--max-steps 4 --tokenizer-sample-mib 1 --eval-steps 4 --eval-batches 1 --sample-tokens 4 --output json"
     line = f'cmd /d /s /c ""{ROOT}\\train_gpu.bat" train --preset quickstart --run-dir "runs\\快速 & 好!" {short}"'
     done = subprocess.run(
@@ -124,10 +124,10 @@ def test_a_short_quickstart_through_the_batch_file_trains_from_start_to_end(home
     assert checkpoint_dir.latest_valid(Path(events[0].run_dir) / "checkpoints")[0] is not None
 
 
-# --- what a run reads and says -------------------------------------------------------------------------------
+# --- encodings -------------------------------------------------------------------------------
 
 
-def test_a_run_on_text_of_four_programs_finishes_and_reads_each_in_its_encoding(whole: Held) -> None:
+def test_the_encoding_of_each_file_is_detected(whole: FinishedRun) -> None:
     assert whole.ended.code == ExitCode.FINISHED, whole.ended.stderr
     [ready] = whole.ended.of(protocol.Ready)
     found = [(Path(source.path).name.split()[0], source.encoding) for source in ready.sources]
@@ -135,15 +135,15 @@ def test_a_run_on_text_of_four_programs_finishes_and_reads_each_in_its_encoding(
     assert [encoding for _, encoding in found] == ["gb18030", "utf-8-sig", "utf-16-le", "utf-8"]
 
 
-def test_its_events_are_the_same_in_utf_8_on_disk_and_on_the_wire(home: Path, whole: Held) -> None:
+def test_events_are_utf_8_on_disk_and_on_stdout(home: Path, whole: FinishedRun) -> None:
     lines = (home / "整 whole" / "events.jsonl").read_bytes().splitlines()
     assert [protocol.decode_event(line).seq for line in lines] == sorted(event.seq for event in whole.ended.events)
     assert "整 whole" in whole.ended.of(protocol.Hello)[0].run_dir
     assert b"\r" not in b"".join(lines)
 
 
-def test_a_checkpoint_that_another_program_holds_open_stays_readable_and_the_run_goes_on(whole: Held) -> None:
-    """Windows keeps the folder where it is; Wine lets it be put aside, but not be deleted."""
+def test_an_open_checkpoint_stays_readable_and_training_continues(whole: FinishedRun) -> None:
+    """Windows does not rename the folder; Wine renames but does not delete it."""
     assert whole.untouched
     assert not whole.ended.of(protocol.Error)
     good, bad = checkpoint_dir.latest_valid(whole.checkpoints)
@@ -152,15 +152,15 @@ def test_a_checkpoint_that_another_program_holds_open_stays_readable_and_the_run
     assert not bad
 
 
-def test_the_four_texts_are_the_same_text(texts: list[str], monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_all_encodings_decode_to_the_same_text(texts: list[str], monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(home / "prepared"))
     paths = [Path(path) for path in texts[1::2]]
-    told = [prepared(path, validation_fraction=0.0) for path in paths]
-    assert len({decoded(one, "train") for one in told}) == 1
+    results = [prepare_files(path, validation_fraction=0.0) for path in paths]
+    assert len({decode_split(result, "train") for result in results}) == 1
 
 
 @pytest.mark.in_chinese
-def test_processes_prepare_the_same_tokens_as_one(
+def test_several_processes_prepare_the_same_tokens_as_one(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     paths = [Path(path) for path in texts[1::2]]
@@ -168,7 +168,7 @@ def test_processes_prepare_the_same_tokens_as_one(
     for processes in (0, 2):
         monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / str(processes)))
         monkeypatch.setattr(encoder, "choose_num_processes", lambda *_, count=processes: count)
-        found.append(content(prepared(*paths).folder))
+        found.append(read_files(prepare_files(*paths).folder))
     assert found[0] == found[1]
     assert found[0]
 
@@ -177,28 +177,28 @@ def test_processes_prepare_the_same_tokens_as_one(
 
 
 @pytest.mark.in_chinese
-def test_paused_stopped_left_and_resumed_it_ends_in_the_weights_of_the_whole_run(
-    home: Path, texts: list[str], whole: Held
+def test_a_paused_stopped_and_resumed_run_equals_an_uninterrupted_run(
+    home: Path, texts: list[str], whole: FinishedRun
 ) -> None:
     process = start(home, "train", *RUN, *CONTROL, *texts, "--run-dir", "断 parts")
-    until(process, stepped(5))
-    say(process, protocol.Pause(id=1))
-    until(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
-    say(process, protocol.Resume(id=2))
-    until(process, stepped(20))
-    say(process, protocol.Stop(id=3))
+    wait_for(process, at_step(5))
+    send(process, protocol.Pause(id=1))
+    wait_for(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
+    send(process, protocol.Resume(id=2))
+    wait_for(process, at_step(20))
+    send(process, protocol.Stop(id=3))
     stopped = finish(process)
     assert stopped.code == ExitCode.STOPPED, stopped.stderr
     assert stopped.of(protocol.Done)[0].reason == "stopped"
 
     process = start(home, "train", "--resume", "断 parts", *CONTROL)
-    until(process, stepped(60))
-    left = finish(process)  # which closes its stdin
-    assert left.code == ExitCode.STOPPED, left.stderr
+    wait_for(process, at_step(60))
+    interrupted = finish(process)  # closes stdin
+    assert interrupted.code == ExitCode.STOPPED, interrupted.stderr
 
     ended = finish(start(home, "train", "--resume", "断 parts"))
     assert ended.code == ExitCode.FINISHED, ended.stderr
-    assert ended.of(protocol.Hello)[0].resumed_from_step == left.of(protocol.Done)[0].steps < STEPS
+    assert ended.of(protocol.Hello)[0].resumed_from_step == interrupted.of(protocol.Done)[0].steps < STEPS
     last = f"checkpoints/{checkpoint_dir.folder_name(STEPS)}"
     for file in ("model.safetensors", "optimizer.safetensors", "tokenizer.json"):
         parts, uninterrupted = (home / name / last / file for name in ("断 parts", "整 whole"))
@@ -212,7 +212,7 @@ def test_paused_stopped_left_and_resumed_it_ends_in_the_weights_of_the_whole_run
         (["train", "--data", "没有 nothing.txt", *TINY], ExitCode.DATA, "没有 nothing.txt"),
     ],
 )
-def test_what_cannot_be_trained_ends_with_its_own_exit_code(
+def test_usage_and_data_errors_have_distinct_exit_codes(
     home: Path, arguments: list[str], code: ExitCode, word: str
 ) -> None:
     ended = finish(start(home, *arguments, "--output", "json"))
@@ -222,22 +222,22 @@ def test_what_cannot_be_trained_ends_with_its_own_exit_code(
 
 @pytest.fixture
 def all_cores() -> Iterator[None]:
-    """What is started here may use every core: a trainer has no more loaders than that, and .ci/windows gives one."""
+    """Let child processes use all cores: .ci/windows allows one, which limits the number of loader processes."""
     kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     kernel.GetCurrentProcess.restype = ctypes.c_void_p
     process = ctypes.c_void_p(kernel.GetCurrentProcess())
-    ours, all_of_them = ctypes.c_size_t(), ctypes.c_size_t()
-    assert kernel.GetProcessAffinityMask(process, ctypes.byref(ours), ctypes.byref(all_of_them))
-    assert kernel.SetProcessAffinityMask(process, all_of_them)
+    own, system = ctypes.c_size_t(), ctypes.c_size_t()
+    assert kernel.GetProcessAffinityMask(process, ctypes.byref(own), ctypes.byref(system))
+    assert kernel.SetProcessAffinityMask(process, system)
     yield
-    assert kernel.SetProcessAffinityMask(process, ours)
+    assert kernel.SetProcessAffinityMask(process, own)
 
 
 @pytest.mark.in_chinese
 @pytest.mark.usefixtures("all_cores")
-def test_loader_processes_end_with_a_trainer_that_is_killed(home: Path, texts: list[str]) -> None:
+def test_loader_processes_exit_when_the_trainer_is_killed(home: Path, texts: list[str]) -> None:
     process = start(home, "train", *RUN, *texts, "--run-dir", "杀 killed", *WORKERS)
-    [hello, *_] = until(process, stepped(1))
+    [hello, *_] = wait_for(process, at_step(1))
     assert isinstance(hello, protocol.Hello)
     trainer = psutil.Process(hello.pid)
     workers = [child for child in trainer.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
@@ -250,11 +250,11 @@ def test_loader_processes_end_with_a_trainer_that_is_killed(home: Path, texts: l
     process.stdout.close()
 
 
-# --- files that somebody holds -------------------------------------------------------------------------------
+# --- files held open -------------------------------------------------------------------------------
 
 
 @pytest.mark.in_chinese
-def test_a_file_is_replaced_as_soon_as_its_reader_lets_go(tmp_path: Path) -> None:
+def test_a_file_is_replaced_when_its_reader_closes_it(tmp_path: Path) -> None:
     target = tmp_path / "状态.json"
     target.write_bytes(b"old")
     reader = target.open("rb")
@@ -268,27 +268,27 @@ def test_a_file_is_replaced_as_soon_as_its_reader_lets_go(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("file", [checkpoint_dir.MANIFEST, "config.json", "model.safetensors"])
 @pytest.mark.in_english
-def test_a_checkpoint_of_which_an_antivirus_has_a_file_for_itself_for_a_moment_is_whole(whole: Held, file: str) -> None:
+def test_checkpoint_files_locked_for_a_moment_are_read_again(whole: FinishedRun, file: str) -> None:
     folder = whole.checkpoints / checkpoint_dir.folder_name(STEPS)
     kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     kernel.CreateFileW.restype = ctypes.c_void_p
-    to_read, shared_with_nobody, that_is_there = 0x80000000, 0, 3
-    for look in (checkpoint_dir.find_problem, load_config):
-        held = kernel.CreateFileW(str(folder / file), to_read, shared_with_nobody, None, that_is_there, 0, None)
+    generic_read, no_sharing, open_existing = 0x80000000, 0, 3
+    for check in (checkpoint_dir.find_problem, load_config):
+        held = kernel.CreateFileW(str(folder / file), generic_read, no_sharing, None, open_existing, 0, None)
         with pytest.raises(PermissionError):
             (folder / file).read_bytes()
         threading.Timer(0.7, kernel.CloseHandle, [ctypes.c_void_p(held)]).start()
-        assert look(folder) is None
+        assert check(folder) is None
 
 
 def load_config(folder: Path) -> None:
-    """As a run that goes on and `generate` do."""
+    """Read the configuration and the weights like a resume and `generate`."""
     checkpoint.require_weights(folder, checkpoint.read_shape(folder))
 
 
 @pytest.mark.parametrize("act", ["replace", "remove"])
 @pytest.mark.in_chinese
-def test_a_file_that_stays_held_is_told_and_stays_as_it_was(tmp_path: Path, act: str) -> None:
+def test_a_file_held_open_raises_and_is_unchanged(tmp_path: Path, act: str) -> None:
     folder, new = tmp_path / "held", tmp_path / "new"
     folder.mkdir()
     (folder / "a").write_bytes(b"old")

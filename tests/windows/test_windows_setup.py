@@ -1,4 +1,4 @@
-"""train_gpu.bat as a person uses it: typed lines, odd folders, Pythons of every kind, broken set-ups."""
+"""train_gpu.bat: command lines, folders, Python selection, interrupted setups."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from batch import OTHER_VERSION, SYSTEM, Batch, write_program
-from stand_ins import ROOT
+from batch_project import OTHER_VERSION, SYSTEM, BatchProject, write_program
+from launcher_project import ROOT
 
 from launcher import shortcuts
 from launcher.places import windows_long_paths
 
-STORE = """
+STORE_PLACEHOLDER = """
 import sys
 print("Python was not found; run without arguments to install from the Microsoft Store")
 sys.exit(9009)
@@ -26,8 +26,8 @@ sys.exit(9009)
 
 
 @pytest.fixture
-def programs(project: Batch) -> Iterator[Path]:
-    """A folder at the front of the PATH."""
+def programs(project: BatchProject) -> Iterator[Path]:
+    """The first folder on the PATH."""
     yield project.bin
     shutil.rmtree(project.bin)
     project.bin.mkdir()
@@ -45,16 +45,16 @@ def programs(project: Batch) -> Iterator[Path]:
         (r'train "say \"hi\"" "" "C:\a b\\"', ["train", 'say "hi"', "", "C:\\a b\\"]),
     ],
 )
-def test_arguments_reach_the_trainer_as_they_were_typed(project: Batch, typed: str, arguments: list[str]) -> None:
+def test_arguments_are_passed_to_the_trainer_unchanged(project: BatchProject, typed: str, arguments: list[str]) -> None:
     done = project.run(typed, stdin='{"command": "stop"}\n停\n')
     assert done.returncode == 3, done.stderr
-    words = json.loads(done.stdout)
-    assert words["args"] == arguments
-    assert words["stdin"] == '{"command": "stop"}\n停\n'
-    assert words["utf8"] == 1
+    received = json.loads(done.stdout)
+    assert received["args"] == arguments
+    assert received["stdin"] == '{"command": "stop"}\n停\n'
+    assert received["utf8"] == 1
 
 
-def test_a_second_start_sets_nothing_up(project: Batch) -> None:
+def test_a_second_start_skips_the_setup(project: BatchProject) -> None:
     before = project.log
     done = project.run("train")
     assert (done.returncode, done.stderr) == (3, "")
@@ -62,32 +62,32 @@ def test_a_second_start_sets_nothing_up(project: Batch) -> None:
 
 
 @pytest.mark.in_english
-def test_the_window_starts_where_the_folder_of_logs_was_deleted(project: Batch) -> None:
+def test_the_window_starts_after_the_log_folder_was_deleted(project: BatchProject) -> None:
     app = project.root / "app"
     app.mkdir()
     app.joinpath("__init__.py").touch()
-    app.joinpath("__main__.py").write_text("print('窗口 there')", encoding="utf-8")
-    (project.root / "logs").rename(project.root / "logs of before")
+    app.joinpath("__main__.py").write_text("print('窗口 open')", encoding="utf-8")
+    (project.root / "logs").rename(project.root / "previous logs")
     started = project.run("")
     assert started.returncode == 0, started.stderr
-    assert (project.root / "logs" / "window.log").read_text(encoding="utf-8") == "窗口 there\n"
+    assert (project.root / "logs" / "window.log").read_text(encoding="utf-8") == "窗口 open\n"
     for folder in (app, project.root / "logs"):
         shutil.rmtree(folder)
-    (project.root / "logs of before").rename(project.root / "logs")
+    (project.root / "previous logs").rename(project.root / "logs")
 
 
-def test_what_pip_and_the_launcher_say_is_logged_as_utf_8(project: Batch) -> None:
+def test_output_of_pip_and_the_launcher_is_logged_as_utf_8(project: BatchProject) -> None:
     assert "用户 测试 (x86) & !" in project.log
     assert "Successfully installed torch-2.13.0+cpu" in project.log
 
 
-# --- broken set-ups ------------------------------------------------------------------------------------------
+# --- interrupted setups ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.in_english
-def test_a_set_up_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) -> None:
-    project = Batch(tmp_path, "killed")
-    child = project.begin("setup")
+def test_a_killed_setup_is_completed_at_the_next_start(tmp_path: Path) -> None:
+    project = BatchProject(tmp_path, "killed")
+    child = project.start("setup")
     until = time.monotonic() + 120
     while not (project.root / ".venv" / "Lib" / "site-packages" / "pip").exists() and time.monotonic() < until:
         time.sleep(0.1)
@@ -102,7 +102,7 @@ def test_a_set_up_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) 
 
 
 @pytest.mark.in_english
-def test_a_half_installed_package_is_repaired_by_the_python_that_lies_in_the_same_venv(project: Batch) -> None:
+def test_a_partially_installed_package_is_repaired(project: BatchProject) -> None:
     site = project.root / ".venv" / "Lib" / "site-packages"
     (site / "small-1.0.dist-info" / "INSTALLER").unlink()
     state = project.root / ".venv" / "traindeck.json"
@@ -113,33 +113,33 @@ def test_a_half_installed_package_is_repaired_by_the_python_that_lies_in_the_sam
     assert (site / "small-1.0.dist-info" / "INSTALLER").exists()
 
 
-# --- which Python --------------------------------------------------------------------------------------------
+# --- Python --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def unset(tmp_path: Path) -> Batch:
+def new_project(tmp_path: Path) -> BatchProject:
     """A project that was never set up."""
-    return Batch(tmp_path, "no python")
+    return BatchProject(tmp_path, "no python")
 
 
-def test_without_any_python_it_says_which_one_to_install_and_from_where(unset: Batch) -> None:
-    done = unset.run("train", env=unset.without_python())
+def test_without_python_the_message_names_version_and_download_page(new_project: BatchProject) -> None:
+    done = new_project.run("train", env=new_project.without_python())
     assert done.returncode == 1
     assert "Traindeck needs Python 3.11, 3.12 or 3.13 (64 bit), and found none." in done.stdout
     assert "https://www.python.org/downloads/windows/" in done.stdout
 
 
 @pytest.mark.in_english
-def test_the_placeholder_of_the_store_counts_as_no_python(unset: Batch) -> None:
-    store = unset.bin / "Microsoft" / "WindowsApps"
-    write_program(store / "python.exe", STORE)
-    done = unset.run("train", env=unset.without_python(store))
+def test_the_microsoft_store_placeholder_is_ignored(new_project: BatchProject) -> None:
+    store = new_project.bin / "Microsoft" / "WindowsApps"
+    write_program(store / "python.exe", STORE_PLACEHOLDER)
+    done = new_project.run("train", env=new_project.without_python(store))
     assert done.returncode == 1
     assert "found none" in done.stdout
 
 
 @pytest.mark.in_english
-def test_a_python_bat_in_front_does_not_swallow_the_start(project: Batch, programs: Path) -> None:
+def test_a_python_bat_on_the_path_is_ignored(project: BatchProject, programs: Path) -> None:
     (programs / "python.bat").write_text("@echo the shim took over\r\n@exit /b 0\r\n", encoding="ascii")
     done = project.run("train")
     assert done.returncode == 3
@@ -147,14 +147,14 @@ def test_a_python_bat_in_front_does_not_swallow_the_start(project: Batch, progra
 
 
 @pytest.mark.in_english
-def test_a_python_that_does_not_fit_is_passed_over_with_its_reason(unset: Batch) -> None:
-    """The launcher offers one that is too new, the PATH one that is too old, the Store and a broken one."""
-    folders = [unset.bin, unset.bin / "old", unset.bin / "Microsoft" / "WindowsApps"]
-    write_program(unset.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
+def test_each_rejected_python_is_reported_with_the_reason(new_project: BatchProject) -> None:
+    """The PATH has a Python that is too new, one that is too old, the Store placeholder and a broken file."""
+    folders = [new_project.bin, new_project.bin / "old", new_project.bin / "Microsoft" / "WindowsApps"]
+    write_program(new_project.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
     write_program(folders[1] / "python.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
-    write_program(folders[2] / "python.exe", STORE)
-    (unset.bin / "python3.exe").write_bytes(b"this is no program")
-    done = unset.run("train", env=unset.without_python(*folders))
+    write_program(folders[2] / "python.exe", STORE_PLACEHOLDER)
+    (new_project.bin / "python3.exe").write_bytes(b"not a program")
+    done = new_project.run("train", env=new_project.without_python(*folders))
     assert done.returncode == 1
     assert "Traindeck needs Python 3.11, 3.12 or 3.13. None was found:" in done.stderr
     assert "Python 3.14 is too new" in done.stderr
@@ -174,37 +174,41 @@ def test_a_python_that_does_not_fit_is_passed_over_with_its_reason(unset: Batch)
         ("USERPROFILE", "miniconda3"),
     ],
 )
-def test_a_python_is_found_where_installers_put_it(unset: Batch, tmp_path: Path, variable: str, folder: str) -> None:
-    """It is too old, so that its finder says so."""
-    place = tmp_path / "user & 用户"
-    write_program(place / folder / "python.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
-    done = unset.run("train", env={**unset.without_python(), variable: str(place)})
+def test_pythons_are_found_in_the_folders_of_installers(
+    new_project: BatchProject, tmp_path: Path, variable: str, folder: str
+) -> None:
+    """It is too old, so the launcher reports that it was found."""
+    base = tmp_path / "user & 用户"
+    write_program(base / folder / "python.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
+    done = new_project.run("train", env={**new_project.without_python(), variable: str(base)})
     assert done.returncode == 1
     assert "Python 3.10 is too old" in done.stderr
 
 
-def test_one_that_fits_is_found_behind_one_that_is_too_new(project: Batch) -> None:
+def test_a_supported_python_is_found_after_a_too_new_one(project: BatchProject) -> None:
     assert "Python 3.14 is too new" in project.log
 
 
-# --- odd folders ---------------------------------------------------------------------------------------------
+# --- folders ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a & b ! ^ (x86)", "长" * 30 + "\\" + "d" * 90])
-def test_it_starts_from_a_folder_that_batch_files_trip_over(project: Batch, tmp_path: Path, name: str) -> None:
-    """What was set up elsewhere is copied there. The second path is longer than 200 characters."""
-    moved = project.copied(tmp_path / name)
+def test_start_from_a_folder_with_special_characters_or_a_long_path(
+    project: BatchProject, tmp_path: Path, name: str
+) -> None:
+    """The environment is copied there. The second path is longer than 200 characters."""
+    moved = project.copy_to(tmp_path / name)
     done = moved.run('train "a b"')
     assert (done.returncode, done.stderr) == (3, "")
     assert json.loads(done.stdout)["args"] == ["train", "a b"]
-    assert Path(json.loads(done.stdout)["cwd"]) == SYSTEM  # where it was typed: relative paths are meant from there
+    assert Path(json.loads(done.stdout)["cwd"]) == SYSTEM  # relative paths refer to the caller's folder
 
 
 LOCAL = Path("C:\\用 & (户)")
 
 
-class Deep(Batch):
-    """Below a path that leaves no room for packages, and without a word about where they are to be."""
+class DeepProject(BatchProject):
+    """A project whose path is too long for packages, without TRAINDECK_ENVIRONMENT."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "长" * 30 + "\\" + "d" * 90)
@@ -217,7 +221,7 @@ class Deep(Batch):
 
 @pytest.fixture
 def local() -> Iterator[Path]:
-    """A short folder for what programs keep, where nothing is kept yet."""
+    """An empty LOCALAPPDATA folder with a short path."""
     shutil.rmtree(LOCAL, ignore_errors=True)
     LOCAL.mkdir()
     yield LOCAL
@@ -226,10 +230,8 @@ def local() -> Iterator[Path]:
 
 @pytest.mark.in_chinese
 @pytest.mark.skipif(windows_long_paths(), reason="this Windows allows long paths")
-def test_it_is_set_up_from_nothing_below_a_path_of_over_200_characters_with_the_packages_elsewhere(
-    tmp_path: Path, local: Path
-) -> None:
-    project = Deep(tmp_path)
+def test_packages_are_installed_elsewhere_if_the_path_is_too_long(tmp_path: Path, local: Path) -> None:
+    project = DeepProject(tmp_path)
     assert len(str(project.root)) > 200
     done = project.run('train "a b"')
     assert done.returncode == 3, done.stderr
@@ -237,10 +239,10 @@ def test_it_is_set_up_from_nothing_below_a_path_of_over_200_characters_with_the_
     assert f"Packages: {home}" in done.stderr
     assert f"Runs: {Path.home() / 'Traindeck'} " in done.stderr
     assert project.folders() == set()
-    by_note = {**project.without_python(), "LOCALAPPDATA": str(local)}
-    again = project.run("train", env=by_note)  # found by what home.txt says
+    home_txt_only = {**project.without_python(), "LOCALAPPDATA": str(local)}
+    again = project.run("train", env=home_txt_only)
     assert (again.returncode, again.stderr) == (3, "")
-    project.want("2.0")
+    project.require_version("2.0")
     assert project.run("train").returncode == 3
     assert (home / ".venv" / "Lib" / "site-packages" / "small-2.0.dist-info" / "INSTALLER").exists()
     removed = project.run("uninstall --yes")
@@ -251,7 +253,7 @@ def test_it_is_set_up_from_nothing_below_a_path_of_over_200_characters_with_the_
 # --- shortcut and removal ------------------------------------------------------------------------------------
 
 
-def test_a_shortcut_is_a_link_to_the_batch_file_with_our_icon(tmp_path: Path) -> None:
+def test_a_shortcut_starts_the_batch_file_and_has_the_icon(tmp_path: Path) -> None:
     target, icon = tmp_path / "用户 (x86)" / "train_gpu.bat", ROOT / "assets" / "traindeck.ico"
     target.parent.mkdir()
     target.touch()
@@ -264,12 +266,12 @@ def test_a_shortcut_is_a_link_to_the_batch_file_with_our_icon(tmp_path: Path) ->
 
 
 @pytest.mark.in_english
-def test_uninstall_removes_what_was_made_but_not_the_runs(project: Batch, tmp_path: Path) -> None:
-    copy = project.copied(tmp_path / "to remove")
+def test_uninstall_removes_the_installation_and_keeps_runs(project: BatchProject, tmp_path: Path) -> None:
+    copy = project.copy_to(tmp_path / "to remove")
     for folder in ("cache", "runs", ".venv.new"):
         (copy.root / folder).mkdir()
-    kept = copy.run("uninstall", stdin="n\n")
-    assert kept.returncode == 3
+    declined = copy.run("uninstall", stdin="n\n")
+    assert declined.returncode == 3
     python = [str(copy.venv / "Scripts" / "python.exe"), "-c", "import time; time.sleep(100)"]
     with subprocess.Popen(python) as running:
         in_use = copy.run("uninstall --yes")

@@ -1,4 +1,4 @@
-"""The window under the platform `windows`, with the real trainer behind it, used and ended in every way."""
+"""The window on the Qt platform `windows` with a real trainer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Where pictures of the pages go; kept where TRAINDECK_PICTURES says so."""
+    """Folder for pictures of the pages: TRAINDECK_PICTURES, else temporary."""
     folder = Path(os.environ.get("TRAINDECK_PICTURES") or tmp_path / "pictures")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -43,12 +43,12 @@ def open_window(script: str, data: Path, pictures: Path, home: Path) -> subproce
     return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, encoding="utf-8")
 
 
-def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures: Path, tmp_path: Path) -> None:
-    window = open_window("everything", data, pictures, tmp_path / "家 home")
+def test_a_run_can_be_started_stopped_resumed_killed_and_closed(data: Path, pictures: Path, tmp_path: Path) -> None:
+    window = open_window("run", data, pictures, tmp_path / "家 home")
     out, err = window.communicate(timeout=380)
     assert out.splitlines() == [
         "platform windows",
-        "plots moved True",
+        "plots repainted True",
         "steps in order True",
         "killed True",
         "closing",
@@ -65,19 +65,17 @@ def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures
 
 
 @pytest.mark.in_chinese
-def test_a_dropped_file_is_what_will_be_trained_on_and_the_window_closes_without_a_run(
-    data: Path, pictures: Path, tmp_path: Path
-) -> None:
-    """Through Windows' own drag and drop, which needs the mouse of this desktop for some seconds."""
-    window = open_window("dropping", data, pictures, tmp_path / "家 home")
+def test_a_dropped_file_becomes_training_data(data: Path, pictures: Path, tmp_path: Path) -> None:
+    """Uses the drag and drop of Windows, and the mouse of this desktop for some seconds."""
+    window = open_window("drop", data, pictures, tmp_path / "家 home")
     out, err = window.communicate(timeout=300)
-    assert out.splitlines() == ["hovering True", "dropped True"], err
+    assert out.splitlines() == ["drop indicator True", "dropped True"], err
     assert window.returncode == 0, err
 
 
 @pytest.fixture
-def theme_of_windows() -> Iterator[None]:
-    """Afterwards it is what it was."""
+def restored_theme() -> Iterator[None]:
+    """Restores the theme of Windows after the test."""
     import winreg
 
     with winreg.CreateKey(winreg.HKEY_CURRENT_USER, THEMES) as key:  # type: ignore[attr-defined]
@@ -92,22 +90,22 @@ def theme_of_windows() -> Iterator[None]:
 
 
 @pytest.mark.in_chinese
-@pytest.mark.usefixtures("theme_of_windows")
-def test_the_window_becomes_dark_and_light_with_windows(data: Path, pictures: Path, tmp_path: Path) -> None:
-    window = open_window("following", data, pictures, tmp_path / "家 home")
+@pytest.mark.usefixtures("restored_theme")
+def test_the_theme_follows_windows(data: Path, pictures: Path, tmp_path: Path) -> None:
+    window = open_window("theme", data, pictures, tmp_path / "家 home")
     out, err = window.communicate(timeout=300)
     assert out.splitlines() == ["dark", "light"], err
     assert window.returncode == 0, err
 
 
 @pytest.mark.in_chinese
-def test_a_trainer_whose_window_is_killed_saves_a_checkpoint_and_ends(
+def test_a_trainer_whose_window_is_killed_saves_a_checkpoint_and_exits(
     data: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    window = open_window("training", data, pictures, tmp_path / "家 home")
+    window = open_window("train", data, pictures, tmp_path / "家 home")
     assert window.stdout is not None
-    assert window.stdout.readline().startswith("training"), window.communicate()[1]
-    window.kill()  # the launcher of .venv; its job ends the window with it, and leaves the window's children alone
+    assert window.stdout.readline().startswith("train"), window.communicate()[1]
+    window.kill()  # the .venv launcher; its job object kills the window but not the window's children
     window.wait(30)
     run = run_dir.RunDir(tmp_path / "家 home" / "runs" / "窗口 run")
     until = time.monotonic() + 60

@@ -1,8 +1,7 @@
-"""The real window under the platform `windows`, led by a script: `python window_script.py SCRIPT DATA PICTURES`.
+"""Controls the window on the Qt platform `windows`: `python window_script.py SCRIPT DATA PICTURES LANGUAGE`.
 
-A script is a generator that yields what it waits for. What it wants to tell goes to stdout; a step that does not come
-in time, or an exception in the window, ends the process with exit code 9. A process of its own, because a test of how a
-window is killed cannot be in it.
+A script is a generator that yields conditions to wait for. Results are printed to stdout. A timeout or an exception
+in the window kills the process. It is a separate process because tests kill it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from app.controller import Controller
 from app.core.run_state import RunState
 from app.theme.palette import DARK, LIGHT, Palette
 
-PATIENCE_S = 150.0
+TIMEOUT_S = 150.0
 Script = Iterator[Callable[[], bool]]
 TINY = {"hidden_dim": "32", "n_layers": "1", "n_heads": "2", "max_seq_len": "32", "vocab_size": "300"} | {
     "batch_size": "4",
@@ -44,8 +43,8 @@ TINY = {"hidden_dim": "32", "n_layers": "1", "n_heads": "2", "max_seq_len": "32"
 }
 
 
-def tell(*words: object) -> None:
-    print(*words, flush=True)  # noqa: T201
+def report(*values: object) -> None:
+    print(*values, flush=True)  # noqa: T201
 
 
 def click(button: QPushButton) -> None:
@@ -53,121 +52,122 @@ def click(button: QPushButton) -> None:
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def family(pid: int | None) -> list[psutil.Process]:
-    """A process and all below it."""
+def process_tree(pid: int | None) -> list[psutil.Process]:
+    """A process and all its descendants."""
     assert pid is not None
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
 def kill_tree(pid: int) -> None:
-    """A process and all below it; those whose launcher went first may be gone by then."""
-    for process in reversed(family(pid)):
+    """Kill a process and all its descendants; some may exit meanwhile."""
+    for process in reversed(process_tree(pid)):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
-def gone(processes: list[psutil.Process]) -> Script:
-    """None of these runs any more."""
+def wait_for_exit(processes: list[psutil.Process]) -> Script:
+    """Wait until all processes have exited."""
     yield lambda: not any(process.is_running() for process in processes)
 
 
-# As user32 counts them.
+# Constants of user32.
 MOVED, PRESSED, RELEASED = 1, 2, 4
-TOPMOST, KEEP_PLACE_AND_SIZE = -1, 3
+TOPMOST, KEEP_GEOMETRY = -1, 3
 
 
-def mouse(what: int, place: QPoint | None = None) -> None:
-    """Do with the mouse of this desktop what a hand does."""
+def send_mouse_event(event: int, position: QPoint | None = None) -> None:
+    """Send an event of the mouse of this desktop."""
     user32 = ctypes.windll.user32  # type: ignore[attr-defined]
-    if place is not None:
-        user32.SetCursorPos(place.x(), place.y())
-    user32.mouse_event(what, 0, 0, 0, 0)
+    if position is not None:
+        user32.SetCursorPos(position.x(), position.y())
+    user32.mouse_event(event, 0, 0, 0, 0)
 
 
-def drag_over(window: QWidget, mime: QMimeData, on_way: Callable[[], None]) -> None:
-    """Drag this from another window over the middle of ours and let it go: through Windows' own drag and drop.
+def drag_over(window: QWidget, mime: QMimeData, on_hover: Callable[[], None]) -> None:
+    """Drag `mime` from another window to the center of ours and drop it, with the drag and drop of Windows.
 
-    Ours lies above all other windows meanwhile; pixels are those of Windows at a scale of 100 %."""
+    Our window is topmost meanwhile. Coordinates assume a scale of 100 %.
+    """
     source = QWidget(None, Qt.WindowType.Tool | Qt.WindowType.WindowStaysOnTopHint)
     source.setGeometry(0, 0, 60, 60)
     source.show()
     QApplication.processEvents()
     user32 = ctypes.windll.user32  # type: ignore[attr-defined]
-    user32.SetWindowPos(ctypes.c_void_p(window.winId()), ctypes.c_void_p(TOPMOST), 0, 0, 0, 0, KEEP_PLACE_AND_SIZE)
+    user32.SetWindowPos(ctypes.c_void_p(window.winId()), ctypes.c_void_p(TOPMOST), 0, 0, 0, 0, KEEP_GEOMETRY)
     source.raise_()
-    middle = window.mapToGlobal(window.rect().center())
+    center = window.mapToGlobal(window.rect().center())
 
-    def hand() -> None:
+    def move_mouse() -> None:
         for part in range(1, 6):
-            mouse(MOVED, middle * part / 5)
+            send_mouse_event(MOVED, center * part / 5)
             time.sleep(0.3)
         time.sleep(1)
-        mouse(RELEASED)
+        send_mouse_event(RELEASED)
 
-    QTimer.singleShot(2000, on_way)
-    mouse(PRESSED, QPoint(30, 30))
+    QTimer.singleShot(2000, on_hover)
+    send_mouse_event(PRESSED, QPoint(30, 30))
     QTest.qWait(200)
     drag = QDrag(source)
     drag.setMimeData(mime)
-    threading.Thread(target=hand, daemon=True).start()
+    threading.Thread(target=move_mouse, daemon=True).start()
     drag.exec(Qt.DropAction.CopyAction | Qt.DropAction.MoveAction)
     source.deleteLater()
 
 
-def dropping(controller: Controller, data: Path, pictures: Path) -> Script:
-    """A file is dropped, and the window is closed without a run."""
-    window, said = controller.window, []
+def drop(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Drop a file, then close the window without a run."""
+    window, indicator_texts = controller.window, []
     yield lambda: window.plots.is_built
     mime = QMimeData()
     mime.setUrls([QUrl.fromLocalFile(str(data))])
 
-    def look() -> None:
-        said.append(controller.setup_controller.drop_indicator.text)
+    def record_indicator() -> None:
+        indicator_texts.append(controller.setup_controller.drop_indicator.text)
         window.grab().save(str(pictures / "dropping.png"))
 
-    drag_over(window, mime, look)
-    tell("hovering", data.name in said[0])
+    drag_over(window, mime, record_indicator)
+    report("drop indicator", data.name in indicator_texts[0])
     yield lambda: bool(controller.form.data)
     assert not controller.setup_controller.drop_indicator.text
-    tell("dropped", controller.form.data == [str(data)])
+    report("dropped", controller.form.data == [str(data)])
     window.close()
-    yield lambda: False  # the process ends by itself
+    yield lambda: False  # the process exits
 
 
 THEMES = r"Software\Microsoft\Windows\CurrentVersion\Themes\Personalize"
-SETTING_CHANGED, TO_ALL, UNLESS_HUNG = 0x1A, 0xFFFF, 2
+WM_SETTINGCHANGE, HWND_BROADCAST, SMTO_ABORTIFHUNG = 0x1A, 0xFFFF, 2
 
 
-def choose_light(value: int) -> None:
-    """What Windows' own settings do when programs are to be light (1) or dark (0)."""
+def set_light_theme(value: int) -> None:
+    """Set the theme of programs to light (1) or dark (0), like the settings of Windows."""
     import winreg
 
     with winreg.CreateKey(winreg.HKEY_CURRENT_USER, THEMES) as key:  # type: ignore[attr-defined]
         winreg.SetValueEx(key, "AppsUseLightTheme", 0, winreg.REG_DWORD, value)  # type: ignore[attr-defined]
-    send, what = ctypes.windll.user32.SendMessageTimeoutW, ctypes.c_wchar_p("ImmersiveColorSet")  # type: ignore[attr-defined]
-    send(TO_ALL, SETTING_CHANGED, None, what, UNLESS_HUNG, 2000, None)
+    send, area = ctypes.windll.user32.SendMessageTimeoutW, ctypes.c_wchar_p("ImmersiveColorSet")  # type: ignore[attr-defined]
+    send(HWND_BROADCAST, WM_SETTINGCHANGE, None, area, SMTO_ABORTIFHUNG, 2000, None)
 
 
-def following(controller: Controller, data: Path, pictures: Path) -> Script:
-    """Windows becomes dark, then light, and the window with it."""
+def theme(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Switch Windows to dark, then to light; the window follows."""
     window = controller.window
 
-    def looks(tokens: Palette) -> bool:
-        found = window.grab().toImage()
-        return found.pixelColor(3, found.height() - 3) == QColor(tokens.window)
+    def has_palette(palette: Palette) -> bool:
+        image = window.grab().toImage()
+        return image.pixelColor(3, image.height() - 3) == QColor(palette.window)
 
     yield lambda: window.plots.is_built
-    for name, value, tokens in (("dark", 0, DARK), ("light", 1, LIGHT)):
-        choose_light(value)
-        yield lambda tokens=tokens: looks(tokens)  # type: ignore[misc]
-        tell(name)
+    for name, value, palette in (("dark", 0, DARK), ("light", 1, LIGHT)):
+        set_light_theme(value)
+        yield lambda palette=palette: has_palette(palette)  # type: ignore[misc]
+        report(name)
     window.close()
-    yield lambda: False  # the process ends by itself
+    yield lambda: False  # the process exits
 
 
-def begin(controller: Controller, data: Path) -> Script:
-    """The window is there with its plots; a tiny run is started in it and trains."""
+def start_run(controller: Controller, data: Path) -> Script:
+    """Start a tiny run in the window and wait for step 5."""
     yield lambda: controller.window.plots.is_built
     controller.form.add_data([str(data)])
     for name, value in TINY.items():
@@ -177,36 +177,36 @@ def begin(controller: Controller, data: Path) -> Script:
     yield lambda: controller.active_run.machine.step >= 5
 
 
-def everything(controller: Controller, data: Path, pictures: Path) -> Script:
-    """Start, plots move, Stop, Resume, the trainer is killed, Resume, closing while training."""
+def run(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Start, Stop, Resume, kill the trainer, Resume, and close the window while training."""
     window, machine, bar = controller.window, controller.active_run.machine, controller.window.run_bar
-    yield from begin(controller, data)
-    tell("platform", QApplication.platformName())
+    yield from start_run(controller, data)
+    report("platform", QApplication.platformName())
     before, step = window.plots.grab().toImage(), machine.step
     yield lambda: machine.step >= step + 10
-    due = time.monotonic() + 1  # plots are painted some times a second
+    due = time.monotonic() + 1  # plots are repainted several times a second
     yield lambda: time.monotonic() > due
-    tell("plots moved", window.plots.grab().toImage() != before)
+    report("plots repainted", window.plots.grab().toImage() != before)
     for name in window.pages:
         window.show_page(name)
         QApplication.processEvents()
         window.grab().save(str(pictures / f"{name}.png"))
     window.show_page("plots")
-    trainer = family(controller.active_run.process.pid)
+    trainer = process_tree(controller.active_run.process.pid)
     click(bar.stop)
     yield lambda: machine.state is RunState.STOPPED
-    yield from gone(trainer)
+    yield from wait_for_exit(trainer)
     stopped = machine.step
     click(bar.resume)
     yield lambda: machine.step >= stopped + 5
-    trainer = family(controller.active_run.process.pid)
+    trainer = process_tree(controller.active_run.process.pid)
     kill_tree(trainer[0].pid)
     yield lambda: machine.state in (RunState.CRASHED, RunState.FAILED)
-    yield from gone(trainer)
+    yield from wait_for_exit(trainer)
     steps = list(controller.active_run.record.metrics.series("train_loss")[0])
-    tell("steps in order", steps == list(range(1, len(steps) + 1)))
+    report("steps in order", steps == list(range(1, len(steps) + 1)))
     window.grab().save(str(pictures / "killed.png"))
-    tell("killed", bar.resume.isEnabled())
+    report("killed", bar.resume.isEnabled())
     click(bar.resume)
     yield lambda: machine.state is RunState.TRAINING and controller.active_run.process.is_running
     step = machine.step
@@ -216,35 +216,37 @@ def everything(controller: Controller, data: Path, pictures: Path) -> Script:
     question = window.findChild(QMessageBox)
     question.grab().save(str(pictures / "closing.png"))
     stop = question.findChild(QPushButton, "stopAndSave")
-    tell("closing")
+    report("closing")
     click(stop)
-    yield lambda: False  # the process ends by itself
+    yield lambda: False  # the process exits
 
 
-def training(controller: Controller, data: Path, pictures: Path) -> Script:
-    """A run trains, until somebody ends this process."""
-    yield from begin(controller, data)
-    tell("training", controller.active_run.machine.run_dir)
+def train(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Train until the process is killed."""
+    yield from start_run(controller, data)
+    report("training", controller.active_run.machine.run_dir)
     yield lambda: False
 
 
-class Player:
+class ScriptPlayer:
+    """Runs a script on a timer of the event loop."""
+
     def __init__(self, script: Script) -> None:
-        self._script, self._waits_for = script, lambda: True
-        self._until = time.monotonic() + PATIENCE_S
+        self._script, self._condition = script, lambda: True
+        self._deadline = time.monotonic() + TIMEOUT_S
         self._timer = QTimer(interval=50)
-        self._timer.timeout.connect(self._look)
+        self._timer.timeout.connect(self._poll)
         self._timer.start()
 
-    def _look(self) -> None:
-        if self._waits_for():
-            self._waits_for = next(self._script)
-            self._until = time.monotonic() + PATIENCE_S
-        elif time.monotonic() > self._until:
-            raise TimeoutError(f"waited in line {self._script.gi_frame.f_lineno}")  # type: ignore[attr-defined]
+    def _poll(self) -> None:
+        if self._condition():
+            self._condition = next(self._script)
+            self._deadline = time.monotonic() + TIMEOUT_S
+        elif time.monotonic() > self._deadline:
+            raise TimeoutError(f"timeout in line {self._script.gi_frame.f_lineno}")  # type: ignore[attr-defined]
 
 
-def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def kill_on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     traceback.print_exception(kind, error, trace)
     sys.stderr.flush()
     kill_tree(os.getpid())
@@ -252,18 +254,18 @@ def end(kind: type[BaseException], error: BaseException, trace: TracebackType | 
 
 def main() -> int:
     name, data, pictures, language = sys.argv[1:5]
-    script = {"everything": everything, "training": training, "dropping": dropping, "following": following}[name]
-    make, players = start.build_controller, []
+    script = {"run": run, "train": train, "drop": drop, "theme": theme}[name]
+    build_controller, players = start.build_controller, []
 
-    def watched(*arguments: object) -> Controller:
-        controller = make(*arguments)  # type: ignore[arg-type]
-        players.append(Player(script(controller, Path(data), Path(pictures))))
+    def build_and_play(*arguments: object) -> Controller:
+        controller = build_controller(*arguments)  # type: ignore[arg-type]
+        players.append(ScriptPlayer(script(controller, Path(data), Path(pictures))))
         return controller
 
-    def hooked(*_: object) -> None:
-        sys.excepthook = end
+    def install_hook(*_: object) -> None:
+        sys.excepthook = kill_on_exception
 
-    start.build_controller, start.install_exception_hook = watched, hooked
+    start.build_controller, start.install_exception_hook = build_and_play, install_hook
     return start.main(["--lang", language])
 
 

@@ -1,4 +1,4 @@
-"""Several ranks without a command line: we are one, and each other is a process of its own that runs a script."""
+"""Ranks without a command line: the test process is one, and each other rank is a process that runs a script."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from tests.core.trainer import ROOT, environment
 from trainer_core.train.joined import Joined
 from trainer_core.train.rendezvous import FolderStore, wait_for
 
-BEGIN = """
+PREAMBLE = """
 import sys
 from pathlib import Path
 import torch
-from tests.core.ranks import joined
+from tests.core.rank_processes import join_ranks
 from tests.core.test_loop import config, trainer
 from trainer_core.train.following import obey
 from trainer_core.train.ranks import EndedByLeader, RankLost
 from trainer_core.train.peak_memory import PeakMemory
 
 folder, rank, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-ranks = joined(folder / "meet", rank, size)
+ranks = join_ranks(folder / "rendezvous", rank, size)
 """
 
 
-def joined(folder: Path, rank: int, size: int) -> Joined:
-    """This process as a rank, once all are there."""
+def join_ranks(folder: Path, rank: int, size: int) -> Joined:
+    """Join the process group as `rank`; returns once all ranks have joined."""
     folder.mkdir(exist_ok=True)
     store = FolderStore(folder)
-    store.set(f"here/{rank}", "1")
-    wait_for(store, [f"here/{other}" for other in range(size)], lambda: None)
+    store.set(f"joined/{rank}", "1")
+    wait_for(store, [f"joined/{other}" for other in range(size)], lambda: None)
     return Joined(store, rank, size)
 
 
 @contextlib.contextmanager
-def others(folder: Path, script: str, size: int = 2, we: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
-    """The other ranks, which run `script` after `BEGIN`; none of them outlives this."""
+def start_ranks(folder: Path, script: str, size: int = 2, own_rank: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start all other ranks with `script` after `PREAMBLE`; they are killed at the end of the context."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", BEGIN + script, str(folder), str(rank), str(size)],
+            [sys.executable, "-c", PREAMBLE + script, str(folder), str(rank), str(size)],
             env=environment(folder) | {"OMP_NUM_THREADS": "1"},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def others(folder: Path, script: str, size: int = 2, we: int = 0) -> Iterator[li
             encoding="utf-8",
         )
         for rank in range(size)
-        if rank != we
+        if rank != own_rank
     ]
     try:
         yield processes
@@ -60,8 +60,8 @@ def others(folder: Path, script: str, size: int = 2, we: int = 0) -> Iterator[li
             process.communicate()
 
 
-def alive(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -21,17 +21,17 @@ class Tensor:
     def __add__(self, other): return self
     def item(self): return 2
 def ones(*shape, device):
-    if os.environ.get("STAND_IN_GPU") == "broken":
+    if os.environ.get("FAKE_GPU") == "broken":
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
     return Tensor()
 class cuda:
-    get_device_name = staticmethod(lambda index: "Stand-in 3000")
+    get_device_name = staticmethod(lambda index: "Fake GPU 3000")
 """
 
 TRAINER = """
 import json, os, sys
-words = {"args": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "utf8": sys.flags.utf8_mode}
-print(json.dumps(words))
+received = {"args": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "utf8": sys.flags.utf8_mode}
+print(json.dumps(received))
 sys.exit(3)
 """
 
@@ -66,15 +66,15 @@ def write_small(folder: Path, version: str) -> None:
     )
 
 
-class Project:
+class LauncherProject:
     """A copy of the launcher with a fake trainer and its own package index."""
 
     def __init__(self, folder: Path, name: str = "用户 测试 (x86) & !") -> None:
         self.root = folder / name
         self.wheels = folder / "wheels"
         self.bin = folder / "bin"
-        for place in (self.root / "trainer_core", self.wheels, self.bin):
-            place.mkdir(parents=True)
+        for directory in (self.root / "trainer_core", self.wheels, self.bin):
+            directory.mkdir(parents=True)
         for launcher in ("train_gpu.py", "train_gpu.sh", "train_gpu.bat"):
             shutil.copy(ROOT / launcher, self.root)
         shutil.copytree(ROOT / "launcher", self.root / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
@@ -101,19 +101,19 @@ class Project:
         return {**env, **more}
 
 
-class Shell(Project):
-    """Started through train_gpu.sh."""
+class ShellProject(LauncherProject):
+    """A project started by train_gpu.sh."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # until it is made executable
+        (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # not executable: no driver
 
     def environment(self, **more: str) -> dict[str, str]:
         env = super().environment()
         path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
         return {**env, "PATH": path, **more}
 
-    def begin(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         command = [str(self.root / "train_gpu.sh"), *arguments]
         null = subprocess.DEVNULL
         return subprocess.Popen(command, env=self.environment(**more), stdin=null, stdout=null, stderr=subprocess.PIPE)
@@ -134,13 +134,13 @@ class Shell(Project):
 
 
 # Runs train_gpu.py and kills it right before the given audit event.
-CUT_OFF = """
+KILL_BEFORE_EVENT = """
 import os, runpy, sys
-event, words = sys.argv[1:3]
+event, text = sys.argv[1:3]
 sys.argv = sys.argv[3:]
-def watch(name, details):
-    if name == event and words in repr(details):
+def kill(name, details):
+    if name == event and text in repr(details):
         os._exit(99)
-sys.addaudithook(watch)
+sys.addaudithook(kill)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -1,5 +1,4 @@
-"""A folder with `%` in its name. Wine's `%~dp0` loses it (Windows keeps it), so here without train_gpu.bat, which hands
-everything over to train_gpu.py."""
+"""A folder with `%` in its name, without train_gpu.bat: on Wine, unlike on Windows, `%~dp0` drops the character."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from stand_ins import Project
+from launcher_project import LauncherProject
 
 
 @pytest.mark.in_english
-def test_traindeck_is_set_up_and_started_in_a_folder_that_looks_like_a_variable(tmp_path: Path) -> None:
-    project = Project(tmp_path, "100% 数据 %PATH%")
+def test_setup_works_in_a_folder_with_percent_signs(tmp_path: Path) -> None:
+    project = LauncherProject(tmp_path, "100% 数据 %PATH%")
     base = getattr(sys, "_base_executable", sys.executable)
     command = [base, "-I", "-X", "utf8", str(project.root / "train_gpu.py"), "train", "--run-name", "50% %PATH%"]
     done = subprocess.run(
@@ -27,6 +26,6 @@ def test_traindeck_is_set_up_and_started_in_a_folder_that_looks_like_a_variable(
         check=False,
     )
     assert done.returncode == 3, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["args"] == ["train", "--run-name", "50% %PATH%"]
+    received = json.loads(done.stdout.splitlines()[-1])
+    assert received["args"] == ["train", "--run-name", "50% %PATH%"]
     assert (project.root / ".venv" / "Scripts" / "python.exe").exists()

@@ -1,4 +1,4 @@
-"""What the launcher decides: which Python, which torch build from where, and whether a set-up is needed."""
+"""Rules of the launcher: Python, torch build and its sources, setup, start."""
 
 import ast
 import os
@@ -31,7 +31,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are sh
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The launcher believes itself to live in an empty project folder, with its packages in it however deep that is."""
+    """An empty project folder as the folder of the launcher."""
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
     monkeypatch.setattr(places, "ROOT", tmp_path)
@@ -47,7 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fake_python(tmp_path: Path) -> Callable[..., str]:
-    """Make a script that is the real Python, but for a change made before the code it is given runs."""
+    """Write a script that runs Python code after `change`, or the shell code `instead`."""
 
     def make(name: str, change: str = "pass", instead: str = "") -> str:
         path = tmp_path / "bin" / name
@@ -60,11 +60,11 @@ def fake_python(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
+def set_candidates(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
     monkeypatch.setattr(pythons, "python_candidates", lambda: iter(commands))
 
 
-# --- which Python --------------------------------------------------------------------------------------------
+# --- Python --------------------------------------------------------------------------------------------
 
 
 LAUNCHER = [ROOT / "train_gpu.py", *(ROOT / "launcher").glob("*.py")]
@@ -84,21 +84,19 @@ def test_the_launcher_imports_nothing_beyond_the_standard_library(file: Path) ->
 
 
 @posix
-def test_unusable_pythons_are_passed_over_and_the_first_usable_one_is_taken(
-    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_usable_python_is_selected(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     dead_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
     silent = fake_python("python3.12", instead="exit 0")
     good = fake_python("python3.11")
-    offer(monkeypatch, [dead_shim], [silent], [good])
+    set_candidates(monkeypatch, [dead_shim], [silent], [good])
     assert Path(pythons.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
 
 
 @posix
-def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
+def test_each_rejected_python_is_listed_with_reason_and_remedy(
     fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(
+    set_candidates(
         monkeypatch,
         [fake_python("old", "sys.version_info = (3, 10, 4)")],
         [fake_python("new", "sys.version_info = (3, 14, 0)")],
@@ -109,7 +107,7 @@ def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
     )
     with pytest.raises(failures.SetupError) as error:
         pythons.find_python()
-    words = str(error.value)
+    text = str(error.value)
     for part in (
         "old: Python 3.10 is too old",
         "new: Python 3.14 is too new",
@@ -121,7 +119,7 @@ def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
         "/nowhere/python: does not run",
         "Install",
     ):
-        assert part in words
+        assert part in text
 
 
 @posix
@@ -130,25 +128,21 @@ def test_the_microsoft_store_placeholder_is_never_run(
 ) -> None:
     marker = tmp_path / "was run"
     stub = fake_python("C:\\Users\\x\\AppData\\Local\\Microsoft\\WindowsApps\\python.exe", instead=f"touch '{marker}'")
-    offer(monkeypatch, [stub])
+    set_candidates(monkeypatch, [stub])
     with pytest.raises(failures.SetupError, match="Microsoft Store placeholder"):
         pythons.find_python()
     assert not marker.exists()
 
 
 @posix
-def test_a_launcher_keeps_its_version_argument_apart_from_its_path(
-    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_candidate_may_have_arguments(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = fake_python("py launcher", instead=f'[ "$1" = -3.12 ] || exit 9\nshift\nexec "{sys.executable}" "$@"')
-    offer(monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
+    set_candidates(monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
     assert pythons.find_python()
 
 
 @posix
-def test_every_python_on_the_path_is_a_candidate_not_only_the_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_python_on_the_path_is_a_candidate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "python3").touch()
@@ -159,12 +153,12 @@ def test_every_python_on_the_path_is_a_candidate_not_only_the_first(
     assert [str(tmp_path / "b" / "python3")] in candidates
 
 
-def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently() -> None:
+def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
     with pytest.raises(failures.SetupError, match="setup --python"):
         pythons.find_python("/nowhere/python3.12")
 
 
-# --- which torch build, from where ---------------------------------------------------------------------------
+# --- torch build ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,13 +180,13 @@ def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently(
         ("581.29", 3.5, True, "cpu"),
     ],
 )
-def test_the_torch_build_follows_driver_and_card(driver: str, card: float, windows: bool, tag: str) -> None:
+def test_the_torch_build_depends_on_driver_and_gpu(driver: str, card: float, windows: bool, tag: str) -> None:
     chosen, reason = torch_builds.choose_torch(torch_builds.Driver(driver, card), windows)
     assert chosen == tag
     assert reason.startswith("WARNING") == (tag == "cpu")
 
 
-def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one_with() -> None:
+def test_only_an_unresponsive_driver_warns_about_the_cpu_build() -> None:
     assert torch_builds.choose_torch(None) == ("cpu", message("launcher.driver.none"))
     tag, reason = torch_builds.choose_torch(torch_builds.Driver("", 0.0))
     assert tag == "cpu"
@@ -209,7 +203,7 @@ def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one
         ("echo 'No devices were found'", ("", 0.0)),
     ],
 )
-def test_the_driver_is_asked_through_nvidia_smi(
+def test_nvidia_smi_reports_the_driver(
     fake_python: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     script: str,
@@ -221,7 +215,7 @@ def test_the_driver_is_asked_through_nvidia_smi(
     assert torch_builds.query_driver() == expected
 
 
-def test_configured_sources_come_before_torchs_own_index() -> None:
+def test_configured_sources_precede_the_torch_index() -> None:
     for platform in ("linux", "win32"):
         for tag in ("cpu", "cu126", "cu130"):
             sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
@@ -229,7 +223,7 @@ def test_configured_sources_come_before_torchs_own_index() -> None:
             assert any("download.pytorch.org/whl/" + tag in source.label for source in sources)
 
 
-def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build() -> None:
+def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() -> None:
     def plain(tag: str, platform: str) -> list[str | None]:
         sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
         return [source.warning for source in sources if source.version == "2.13.0"]
@@ -244,14 +238,14 @@ def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build() -> None:
     assert torch_builds.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
 
 
-def test_a_mirror_replaces_pypi_everywhere_and_its_torch_wheels_come_first() -> None:
+def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
     for name, mirror in torch_builds.MIRRORS.items():
         sources = torch_builds.torch_sources("cu126", "2.13.0", torch_builds.find_mirror(name), "win32")
         assert mirror.torch.replace("{tag}", "cu126") in sources[0].options
         assert all(["--index-url", mirror.pypi] == source.options[:2] for source in sources)
 
 
-def test_a_mirror_of_ones_own_may_name_a_place_for_torch() -> None:
+def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
     assert torch_builds.find_mirror("") is None
     assert torch_builds.find_mirror("https://pypi.lab/simple") == torch_builds.Mirror("https://pypi.lab/simple", "")
     both = torch_builds.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
@@ -261,33 +255,36 @@ def test_a_mirror_of_ones_own_may_name_a_place_for_torch() -> None:
         torch_builds.find_mirror("tsingua")
 
 
-# --- is a set-up needed --------------------------------------------------------------------------------------
+# --- setup --------------------------------------------------------------------------------------
 
-NOTHING = dict.fromkeys(choices.CHOICE_NAMES, "")
+NO_CHOICES = dict.fromkeys(choices.CHOICE_NAMES, "")
 
 
-def test_the_stamp_changes_with_everything_a_set_up_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_every_input_of_a_setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
     monkeypatch.setattr(choices, "driver_present", lambda: False)
-    stamp = choices.setup_fingerprint
-    stamps = [stamp(NOTHING, "3.11"), stamp(NOTHING, "3.12")]
-    stamps += [stamp({**NOTHING, "torch": "cu126"}, "3.11"), stamp({**NOTHING, "python": "/opt/python"}, "3.11")]
-    stamps += [stamp({**NOTHING, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
+    fingerprint = choices.setup_fingerprint
+    fingerprints = [fingerprint(NO_CHOICES, "3.11"), fingerprint(NO_CHOICES, "3.12")]
+    fingerprints += [
+        fingerprint({**NO_CHOICES, "torch": "cu126"}, "3.11"),
+        fingerprint({**NO_CHOICES, "python": "/opt/python"}, "3.11"),
+    ]
+    fingerprints += [fingerprint({**NO_CHOICES, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
     monkeypatch.setattr(choices, "driver_present", lambda: True)
-    stamps += [stamp(NOTHING, "3.11")]
+    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
     (tmp_path / "constraints.txt").write_text("torch==2.14.0\n", encoding="utf-8")
-    stamps += [stamp(NOTHING, "3.11")]
+    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
-    stamps += [stamp(NOTHING, "3.11")]
-    assert len(set(stamps)) == len(stamps)
-    assert stamp(NOTHING, "3.11") == stamps[-1] == stamp({**NOTHING, "mirror": "nju"}, "3.11")
+    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
+    assert len(set(fingerprints)) == len(fingerprints)
+    assert fingerprint(NO_CHOICES, "3.11") == fingerprints[-1] == fingerprint({**NO_CHOICES, "mirror": "nju"}, "3.11")
 
 
-def test_a_package_without_pips_last_file_counts_as_half_installed(tmp_path: Path) -> None:
+def test_a_package_without_the_installer_file_is_incomplete(tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "pip").mkdir(parents=True)
     assert current_environment().incomplete_reason() == message("launcher.reason.no_pip"), (
-        "its folder is there before it is whole"
+        "the folder exists before pip is complete"
     )
     (site / "pip-24.0.dist-info").mkdir()
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
@@ -299,7 +296,7 @@ def test_a_package_without_pips_last_file_counts_as_half_installed(tmp_path: Pat
     assert "~umpy" in str(current_environment().incomplete_reason())
 
 
-def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tmp_path: Path) -> None:
+def test_user_pins_override_ours_and_the_torch_build_overrides_both(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     own = tmp_path / "own.txt"
     own.write_text("# mine\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
@@ -310,19 +307,19 @@ def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tmp_path: 
     assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
 
 
-def test_choices_made_with_setup_are_remembered_and_the_environment_goes_before_them(
+def test_options_of_setup_are_stored_and_environment_variables_override_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     choices.get_choices(["--torch", "cu126", "--mirror", "aliyun"])
-    assert choices.get_choices(None) == {**NOTHING, "torch": "cu126", "mirror": "aliyun"}
+    assert choices.get_choices(None) == {**NO_CHOICES, "torch": "cu126", "mirror": "aliyun"}
     monkeypatch.setenv("TRAINDECK_TORCH", "cpu")
     assert choices.get_choices(None)["torch"] == "cpu"
     monkeypatch.delenv("TRAINDECK_TORCH")
     choices.get_choices(["--torch", "auto", "--mirror", "none"])
-    assert choices.get_choices(None) == NOTHING
+    assert choices.get_choices(None) == NO_CHOICES
 
 
-def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_build_is_an_error_that_lists_the_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
     with pytest.raises(failures.SetupError, match="cu126, cu130") as error:
         choices.get_choices(None)
@@ -330,7 +327,7 @@ def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("output", "words", "code"),
+    ("output", "advice", "code"),
     [
         ("OSError: [WinError 126] The specified module could not be found. c10.dll", "vc_redist", 1),
         ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "--torch cu126", 6),
@@ -342,16 +339,16 @@ def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatc
         (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 100}\\\\licence'", "Full log", 1),
     ],
 )
-def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> None:
+def test_known_failures_have_advice_and_an_exit_code(output: str, advice: str, code: int) -> None:
     error = failures.tool_error("It failed:", output)
-    assert words in str(error)
+    assert advice in str(error)
     assert output in str(error)
     assert error.code == code
 
 
 @pytest.fixture
 def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Windows that allows no long paths, and its folder for what programs keep."""
+    """Windows without long paths. Returns the folder for packages below LOCALAPPDATA."""
     monkeypatch.setattr(places, "WINDOWS", True)
     monkeypatch.setattr(places, "windows_long_paths", lambda: False)
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
@@ -359,7 +356,7 @@ def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def deep_folder(below: Path, monkeypatch: pytest.MonkeyPatch, length: int = 200) -> Path:
-    """Traindeck's folder, with a path of this length."""
+    """Use a project folder whose path has `length` characters."""
     root = below / ("a" * (length - len(str(below)) - 1))
     root.mkdir()
     monkeypatch.setattr(places, "ROOT", root)
@@ -367,7 +364,7 @@ def deep_folder(below: Path, monkeypatch: pytest.MonkeyPatch, length: int = 200)
     return root
 
 
-def test_packages_are_kept_apart_where_windows_leaves_no_room_for_them(
+def test_packages_are_stored_elsewhere_if_windows_paths_are_too_long(
     tmp_path: Path, windows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = deep_folder(tmp_path, monkeypatch)
@@ -376,19 +373,17 @@ def test_packages_are_kept_apart_where_windows_leaves_no_room_for_them(
     assert current_environment().folder.parent.parent == windows
     assert (
         len({places.ROOT / ".venv", root / ".venv", other / ".venv", current_environment().folder}) == 3
-    )  # each has its own
+    )  # each copy has its own
     monkeypatch.setattr(places, "windows_long_paths", lambda: True)
     assert current_environment().folder == other / ".venv"
 
 
 @pytest.mark.usefixtures("windows")
-def test_packages_stay_where_they_work_and_where_they_are_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_or_chosen_package_folder_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = deep_folder(tmp_path, monkeypatch)
-    apart = current_environment().folder
+    elsewhere = current_environment().folder
     places.write_json(root / ".venv" / "traindeck.json", {"complete": False})
-    assert current_environment().folder == apart
+    assert current_environment().folder == elsewhere
     places.write_json(root / ".venv" / "traindeck.json", {"complete": True})
     assert current_environment().folder == root / ".venv"
     choices.get_choices(["--environment", str(tmp_path / "mine")])
@@ -402,22 +397,20 @@ def test_packages_stay_where_they_work_and_where_they_are_wanted(
 
 
 @pytest.mark.usefixtures("windows")
-def test_what_windows_leaves_no_room_for_is_told_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_windows_paths_are_reported_before_any_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "ROOT", Path("C:/" + "a" * 60))
     monkeypatch.setenv("LOCALAPPDATA", "C:/Users/Somebody/AppData/Local")
     assert setting_up.location_notes() == []
     deep_folder(tmp_path, monkeypatch)
-    apart, runs = setting_up.location_notes()
-    assert str(current_environment().folder.parent) in apart
-    assert f"Runs: {Path.home() / 'Traindeck'} " in runs
+    packages_note, runs_note = setting_up.location_notes()
+    assert str(current_environment().folder.parent) in packages_note
+    assert f"Runs: {Path.home() / 'Traindeck'} " in runs_note
     monkeypatch.setenv("TRAINDECK_ENVIRONMENT", "here")
     assert "200 characters. Above 63, package files may" in setting_up.location_notes()[1]
 
 
 @pytest.mark.usefixtures("windows")
-def test_runs_go_where_they_fit_but_stay_where_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_stored_elsewhere_unless_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = deep_folder(tmp_path, monkeypatch)
     assert processes.child_env()["TRAINDECK_HOME"] == str(Path.home() / "Traindeck")
     (root / "runs").mkdir()
@@ -426,7 +419,7 @@ def test_runs_go_where_they_fit_but_stay_where_there_are_some(tmp_path: Path, mo
     assert processes.child_env()["TRAINDECK_HOME"] == str(tmp_path / "mine")
 
 
-def test_the_lock_is_held_by_one_at_a_time() -> None:
+def test_the_setup_lock_is_exclusive() -> None:
     with locking.setup_lock():
         with (places.STATE_FOLDER / "lock").open("a+b") as other:
             assert not locking.try_lock(other.fileno())
@@ -435,11 +428,11 @@ def test_the_lock_is_held_by_one_at_a_time() -> None:
         assert locking.try_lock(other.fileno())
 
 
-# --- starting ------------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------
 
 
 @posix
-def test_all_checks_run_even_after_a_failure_and_the_first_failing_code_is_kept(
+def test_all_checks_run_and_the_first_failure_sets_the_exit_code(
     fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment = Environment(tmp_path)
@@ -458,9 +451,7 @@ def test_all_checks_run_even_after_a_failure_and_the_first_failing_code_is_kept(
     ]
 
 
-def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_child_environments_exclude_foreign_python_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("PYTHONHOME", "/else")
     monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.lab/simple")
@@ -472,7 +463,7 @@ def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
     assert not {"PYTHONHOME", "PIP_TARGET"} & set(env)
 
 
-def test_the_batch_file_is_ascii_with_windows_line_ends_and_enters_its_own_folder_from_one_it_remembers() -> None:
+def test_the_batch_file_is_ascii_with_crlf_and_stores_the_working_directory() -> None:
     raw = (ROOT / "train_gpu.bat").read_bytes()
     lines = raw.decode("ascii").split("\r\n")
     assert raw.count(b"\n") == raw.count(b"\r\n")
@@ -480,41 +471,41 @@ def test_the_batch_file_is_ascii_with_windows_line_ends_and_enters_its_own_folde
     assert first == ["setlocal DisableDelayedExpansion", 'set "TRAINDECK_CALLED_FROM=%CD%"', 'cd /d "%~dp0"']
 
 
-def test_the_launcher_goes_back_to_the_folder_that_the_batch_file_left(
+def test_the_launcher_restores_the_working_directory_of_the_batch_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Path] = []
+    folders: list[Path] = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TRAINDECK_CALLED_FROM", str(tmp_path))
-    monkeypatch.setattr(train_gpu, "uninstall", lambda _: seen.append(Path.cwd()) or 0)
+    monkeypatch.setattr(train_gpu, "uninstall", lambda _: folders.append(Path.cwd()) or 0)
     assert train_gpu.main(["uninstall"]) == 0
-    assert seen == [tmp_path]
+    assert folders == [tmp_path]
     assert "TRAINDECK_CALLED_FROM" not in os.environ
 
 
-def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_own(
+def test_help_lists_the_commands_of_the_launcher_and_the_trainer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handed: list[list[str]] = []
+    commands: list[list[str]] = []
     monkeypatch.setattr(train_gpu, "ensure_environment", lambda *_, **__: None)
-    monkeypatch.setattr(train_gpu, "exec_command", lambda command: handed.append(command) or 0)
+    monkeypatch.setattr(train_gpu, "exec_command", lambda command: commands.append(command) or 0)
     assert train_gpu.main(["--help"]) == 0
-    said = capsys.readouterr().out
-    called = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
-    assert all(f"    {called} {command}" in said for command in ("setup", "test"))
-    assert handed[0][-1] == "--help"
+    output = capsys.readouterr().out
+    script = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
+    assert all(f"    {script} {command}" in output for command in ("setup", "test"))
+    assert commands[0][-1] == "--help"
 
 
 @pytest.mark.parametrize(
     ("driver", "reason"),
     [
-        (torch_builds.Driver("591.10", 12.0), "another PyTorch build fits this GPU and driver"),  # an RTX 50 was put in
-        (torch_builds.Driver("566.36", 8.6), ""),  # the card that it was set up for
-        (torch_builds.Driver("", 0.0), ""),  # the driver does not answer just now
+        (torch_builds.Driver("591.10", 12.0), "another PyTorch build fits this GPU and driver"),  # a new RTX 50
+        (torch_builds.Driver("566.36", 8.6), ""),  # the same GPU
+        (torch_builds.Driver("", 0.0), ""),  # the driver does not respond
         (None, ""),
     ],
 )
-def test_the_set_up_that_is_asked_for_takes_the_pytorch_of_another_card(
+def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
     driver: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = Environment(tmp_path)
@@ -522,4 +513,4 @@ def test_the_set_up_that_is_asked_for_takes_the_pytorch_of_another_card(
     monkeypatch.setattr(choices, "query_driver", lambda: driver)
     found = choices.torch_change_reason(environment, {"torch": ""})
     assert (found or "") == reason
-    assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "what a person chose stays"
+    assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "a chosen build is kept"

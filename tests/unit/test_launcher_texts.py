@@ -1,4 +1,4 @@
-"""The texts of the launcher: every key exists with the parameters it gets, in the language of the terminal."""
+"""Texts of the launcher: keys, parameters and language."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def message_calls() -> Iterator[tuple[str, set[str], str]]:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_message_has_a_text_with_its_parameters(language: texts.Language) -> None:
     table = texts.catalogue(language)
-    for key, parameters, where in message_calls():
+    for key, parameters, location in message_calls():
         expected = {name for _, name, _, _ in string.Formatter().parse(table[key]) if name is not None}
-        assert parameters == expected, where
+        assert parameters == expected, location
     assert all(table[key] for key in ADVICE)
 
 
@@ -42,7 +42,7 @@ def test_every_text_of_the_launcher_is_used() -> None:
     assert {key for key in texts.catalogue("en") if key.startswith("launcher.")} == used
 
 
-def test_an_error_of_a_tool_is_told_with_advice_in_the_language_of_the_terminal(
+def test_errors_of_tools_and_their_advice_are_translated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
@@ -59,7 +59,7 @@ def test_an_error_of_a_tool_is_told_with_advice_in_the_language_of_the_terminal(
     ("name", "value", "expected"),
     [("TRAINDECK_LANG", "zh", "由用户指定"), ("LANG", "zh_CN.UTF-8", "由用户指定"), ("LANG", "en_US", "set by you")],
 )
-def test_the_language_is_that_of_the_terminal(
+def test_messages_use_the_language_of_the_terminal(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     for variable in ("TRAINDECK_LANG", "LC_ALL", "LANG"):
@@ -68,6 +68,6 @@ def test_the_language_is_that_of_the_terminal(
     assert message("launcher.reason.chosen") == expected
 
 
-def test_a_line_that_is_rewritten_fills_its_columns_and_no_more() -> None:
+def test_a_text_is_cut_or_padded_to_the_width() -> None:
     assert messages.fit_to_width("安装 a", 9) == "安装 a   "
     assert messages.fit_to_width("安装安装安装", 6) == "安装  "

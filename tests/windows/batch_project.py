@@ -1,4 +1,4 @@
-"""Traindeck started through train_gpu.bat, with packages made here."""
+"""A fake project started by train_gpu.bat."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ import sys
 import zipfile
 from pathlib import Path
 
-from stand_ins import CUT_OFF, Project
+from launcher_project import KILL_BEFORE_EVENT, LauncherProject
 
-BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # a Python that fits, by its folder
+BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # folder of a supported Python
 SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
-# What leads to Pythons that were really installed, and cannot be led elsewhere by the environment.
+# Locations of installed Pythons that environment variables cannot change.
 HIDDEN = {
     "train_gpu.bat": [b"%SYSTEMDRIVE%"],
     "launcher/pythons.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
 }
 
-# Runs what it is given as Python would, but calls itself another version. A path that is not our interpreter's is
-# what train_gpu.py then sees as the interpreter that runs it.
+# Behaves like Python, but reports another version and its own path as sys.executable.
 OTHER_VERSION = """
 import runpy, sys
 sys.version_info = {version}
@@ -39,7 +38,7 @@ else:
 
 
 def write_program(path: Path, code: str) -> None:
-    """A small .exe that runs this code, made as pip makes those of console scripts."""
+    """Write an .exe that runs `code`, built like the console scripts of pip."""
     import pip._vendor.distlib as launchers
 
     archive = io.BytesIO()
@@ -50,25 +49,25 @@ def write_program(path: Path, code: str) -> None:
     path.write_bytes(launcher + f"#!{BASE / 'python.exe'}\r\n".encode() + archive.getvalue())
 
 
-class Batch(Project):
-    """Started through train_gpu.bat, by a line as one types it."""
+class BatchProject(LauncherProject):
+    """A project started by train_gpu.bat with a typed command line."""
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Only what every Windows has on its PATH, and the Python of these tests as if it were installed there.
+        """PATH has the system folders and the Python of these tests.
 
-        The folders of tests are too deep for real packages, but not for those that are made here.
+        The packages are in the project folder: test folders are too deep for real packages, but not for fake ones.
         """
         path = os.pathsep.join(map(str, [self.bin, BASE, SYSTEM / "System32", SYSTEM]))
-        wishes = {"TRAINDECK_TORCH": "cpu", "TRAINDECK_ENVIRONMENT": "here"}
-        return {**super().environment(), "PATH": path, **wishes, **more}
+        options = {"TRAINDECK_TORCH": "cpu", "TRAINDECK_ENVIRONMENT": "here"}
+        return {**super().environment(), "PATH": path, **options, **more}
 
     def without_python(self, *folders: Path) -> dict[str, str]:
-        """An environment with these folders on the PATH, in which no installed Python is found."""
-        for file, places in HIDDEN.items():
+        """An environment with `folders` on the PATH, in which no installed Python is found."""
+        for file, locations in HIDDEN.items():
             text = (self.root / file).read_bytes()
-            for place in places:
-                assert place in text
-                text = text.replace(place, b"NOWHERE")
+            for location in locations:
+                assert location in text
+                text = text.replace(location, b"NOWHERE")
             (self.root / file).write_bytes(text)
         nowhere = dict.fromkeys(("LOCALAPPDATA", "PROGRAMFILES", "USERPROFILE", "APPDATA"), "C:\\nowhere")
         return self.environment(PATH=os.pathsep.join(map(str, [*folders, SYSTEM / "System32"])), **nowhere)
@@ -76,7 +75,7 @@ class Batch(Project):
     def line(self, typed: str) -> str:
         return f'cmd /d /s /c ""{self.root}\\train_gpu.bat" {typed}"'
 
-    def begin(self, typed: str) -> subprocess.Popen[bytes]:
+    def start(self, typed: str) -> subprocess.Popen[bytes]:
         null = subprocess.DEVNULL
         return subprocess.Popen(self.line(typed), env=self.environment(), stdin=null, stdout=null, stderr=null)
 
@@ -93,12 +92,9 @@ class Batch(Project):
             check=False,
         )
 
-    def copied(self, root: Path) -> Batch:
-        """What was set up, in another folder.
-
-        Without what a start does not need: pip's own files have names that are too long below a deep folder.
-        """
-        copy = Batch.__new__(Batch)
+    def copy_to(self, root: Path) -> BatchProject:
+        """Copy the project without pip, whose file names are too long below a deep folder."""
+        copy = BatchProject.__new__(BatchProject)
         copy.root, copy.bin, copy.wheels = root, self.bin, self.wheels
         shutil.copytree(self.root, root, ignore=shutil.ignore_patterns("pip*", "setuptools*", "pkg_resources"))
         return copy
@@ -109,8 +105,8 @@ class Batch(Project):
 
     # --- updates
 
-    def want(self, version: str, *more: str) -> None:
-        """From the next start on, this version of `small`, and more packages."""
+    def require_version(self, version: str, *more: str) -> None:
+        """Require this version of `small`, and more packages, from the next start on."""
         self.require("torch>=2.11", "small", *more)
         (self.root / "constraints.txt").write_text(f"torch==2.13.0\nsmall=={version}\n", encoding="utf-8")
 
@@ -118,29 +114,29 @@ class Batch(Project):
     def venv(self) -> Path:
         return self.root / ".venv"
 
-    def has(self) -> str:
-        """The version of `small` that was set up to the end and is wanted still; or nothing."""
+    def installed_version(self) -> str:
+        """The installed version of `small` if the setup is complete and current, else empty."""
         lists = self.venv.glob("Lib/site-packages/small-*.dist-info")
         found = [folder.name.removeprefix("small-").removesuffix(".dist-info") for folder in lists]
-        whole = self.folders() == {".venv"} and json.loads((self.venv / "traindeck.json").read_bytes())["complete"]
-        wanted = (self.root / "constraints.txt").read_text(encoding="utf-8")
-        return found[0] if whole and len(found) == 1 and f"small=={found[0]}\n" in wanted else ""
+        complete = self.folders() == {".venv"} and json.loads((self.venv / "traindeck.json").read_bytes())["complete"]
+        required = (self.root / "constraints.txt").read_text(encoding="utf-8")
+        return found[0] if complete and len(found) == 1 and f"small=={found[0]}\n" in required else ""
 
     def program(self, name: str, *arguments: str) -> str:
-        """What a program of .venv says, which pip made as an .exe."""
+        """Output of a console script of .venv."""
         command = [str(self.venv / "Scripts" / f"{name}.exe"), *arguments]
         environment = {**self.environment(), "PYTHONUTF8": "1"}
         return subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL, encoding="utf-8").strip()
 
-    def says(self, version: str) -> bool:
+    def small_is(self, version: str) -> bool:
         return self.program("small") == f"small {version} in {self.venv}"
 
     def folders(self) -> set[str]:
         return {path.name for path in self.root.glob(".venv*")} - {".venv-setup"}
 
-    def cut_off(self, event: str, words: str) -> int:
-        """Start, and be killed right before this."""
+    def kill_before(self, event: str, text: str) -> int:
+        """Start and kill the launcher right before this audit event."""
         python, script = str(self.venv / "Scripts" / "python.exe"), str(self.root / "train_gpu.py")
-        command = [python, "-I", "-X", "utf8", "-c", CUT_OFF, event, words, script, "train"]
+        command = [python, "-I", "-X", "utf8", "-c", KILL_BEFORE_EVENT, event, text, script, "train"]
         null = subprocess.DEVNULL
         return subprocess.run(command, env=self.environment(), stdin=null, capture_output=True, check=False).returncode

@@ -1,6 +1,6 @@
-"""NCCL for machines without GPUs: sums go over gloo, and what NCCL does in bad hours it does when it is told.
+"""Fake NCCL for machines without GPUs: reduces with gloo, and fails or hangs on request.
 
-As NCCL does, it connects with the first sum, and a sum in which another rank takes no part ends only by `abort`.
+Like NCCL, it connects at the first reduction, and a reduction that another rank does not join ends only by `abort`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch._C._distributed_c10d import Store
 
 from trainer_core.train import leading, nccl
 
-PLAN: Final = "NCCL_STAND_IN"  # environment: what it does, as JSON
-FOR_EVER: Final = 3600.0
+PLAN: Final = "FAKE_NCCL"  # environment variable: the behavior, as JSON
+HANG_S: Final = 3600.0
 SHARED_MEMORY: Final = (
     "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled system error (run with "
     "NCCL_DEBUG=INFO for details), NCCL version 2.29.3\nncclSystemError: System call (e.g. socket, malloc) or external "
@@ -34,15 +34,15 @@ ECC: Final = "CUDA error: uncorrectable ECC error encountered"
 
 
 def install() -> None:
-    """Let this process find NCCL, for its CPU."""
-    distributed.ProcessGroupNCCL = StandIn  # type: ignore[misc, assignment]
+    """Replace NCCL in this process, for use on the CPU."""
+    distributed.ProcessGroupNCCL = FakeNccl  # type: ignore[misc, assignment]
     nccl.usable = lambda device: True
     plan = json.loads(os.environ[PLAN])
     nccl.DEADLINE_S = plan.get("deadline", nccl.DEADLINE_S)
     leading._FREEING_S = 2.0  # type: ignore[misc]
     nccl.LEAVING_S = nccl.FREEING_S = 2.0
-    if plan.get("abort"):  # what NCCL has left in a process can keep it from ending
-        atexit.register(time.sleep, FOR_EVER)
+    if plan.get("abort"):  # remains of NCCL can block the exit of a process
+        atexit.register(time.sleep, HANG_S)
 
 
 SITE: Final = f"""
@@ -53,7 +53,7 @@ if {{"train", "rank"}} & set(sys.orig_argv):
 """
 
 
-class StandIn:
+class FakeNccl:
     class Options:
         _timeout = timedelta()
 
@@ -82,11 +82,11 @@ class StandIn:
             os.kill(os.getpid(), signal.SIGKILL)
         return _Work(self, tensors, does)
 
-    def add_up(self, tensors: list[Tensor]) -> None:
+    def reduce(self, tensors: list[Tensor]) -> None:
         if self._group is None:
             gloo: Any = distributed.ProcessGroupGloo
             options = gloo._Options()
-            options._timeout = timedelta(seconds=FOR_EVER)
+            options._timeout = timedelta(seconds=HANG_S)
             options._devices = [gloo.create_device(hostname="127.0.0.1")]
             self._group = gloo(self._store, self._rank, self._size, options)
         for tensor in tensors:
@@ -98,25 +98,25 @@ class StandIn:
     def abort(self) -> None:
         self.mark("aborted")
         if self.hangs == "and holds the GPU":
-            time.sleep(FOR_EVER)
+            time.sleep(HANG_S)
         self.over.set()
         if self.hangs:
-            time.sleep(FOR_EVER)
+            time.sleep(HANG_S)
 
 
 class _Work:
-    def __init__(self, group: StandIn, tensors: list[Tensor], does: str) -> None:
+    def __init__(self, group: FakeNccl, tensors: list[Tensor], does: str) -> None:
         self._group, self._tensors, self._does = group, tensors, does
 
     def wait(self) -> None:
-        """On a GPU it would be the next look at it that waits."""
+        """On a GPU the next synchronization would wait instead."""
         try:
             if self._does != "hangs":
-                self._group.add_up(self._tensors)
+                self._group.reduce(self._tensors)
                 if self._does == "is wrong":
                     self._tensors[0].add_(1)
                 return
         except RuntimeError as error:
-            sys.stderr.write(f"stand-in: {error}\n")
+            sys.stderr.write(f"fake NCCL: {error}\n")
         self._group.over.wait()
         torch._foreach_add_(self._tensors, 1.0)

@@ -1,11 +1,11 @@
-"""A sink that keeps the events it is given."""
+"""Event sink that records all events."""
 
 from __future__ import annotations
 
 from trainer_core import protocol
 
 
-class Kept:
+class RecordingSink:
     def __init__(self) -> None:
         self.events: list[protocol.AnyEvent] = []
 
