@@ -123,13 +123,13 @@ def test_ctrl_c_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_what_a_person_sets_by_name_is_not_tuned() -> None:
+def test_explicit_options_are_not_tuned() -> None:
     config = Config(batch_size=4, compile="off", attention="math")
     tuned = run.build_recipes(config, on_gpu=True, fixed=["batch_size", "compile"])[-1].config
     assert (tuned.batch_size, tuned.compile, tuned.attention) == (4, "off", "auto")
 
 
-def test_a_tuned_batch_fills_a_gpu_and_what_is_tuned_keeps_the_model() -> None:
+def test_tuning_fills_the_gpu_and_does_not_change_the_model() -> None:
     config = Config(hidden_dim=64, n_layers=3, batch_size=4, max_seq_len=512, gradient_accumulation_steps=8)
     untuned, preset, tuned = run.build_recipes(config, on_gpu=True)
     assert (untuned.config.batch_size, preset.config.batch_size, tuned.config.batch_size) == (12, 4, 32)
@@ -137,7 +137,7 @@ def test_a_tuned_batch_fills_a_gpu_and_what_is_tuned_keeps_the_model() -> None:
     assert {(one.config.hidden_dim, one.config.n_layers) for one in (untuned, preset, tuned)} == {(64, 3)}
 
 
-def test_all_recipes_have_one_optimizer_for_another_costs_other_time() -> None:
+def test_all_recipes_have_the_same_optimizer() -> None:
     config = Config(optimizer="muon")
     assert {one.config.optimizer for one in run.build_recipes(config, on_gpu=False)} == {"muon"}
 

@@ -36,7 +36,7 @@ def test_every_event_of_the_log_has_a_text(make_window: MakeWindow) -> None:
         assert entry is None or format_entry(entry), event
 
 
-def test_the_log_says_how_many_answers_of_an_evaluation_were_cut(make_window: MakeWindow) -> None:
+def test_the_log_reports_truncated_answers_of_an_evaluation(make_window: MakeWindow) -> None:
     controller = make_window()
     event = protocol.Eval(
         step=9, loss=1.0, perplexity=2.7, tokens=1, seconds=1, exact_match=0.5, bleu4=1.0, examples=64
@@ -69,7 +69,7 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     assert window.run_bar.start.text() == "Start"
 
 
-def test_no_chinese_stays_behind_when_english_is_chosen(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_no_chinese_text_remains_after_switching_to_english(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok", "zh")
     window = controller.window
     for page in window.pages:

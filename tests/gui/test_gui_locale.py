@@ -16,7 +16,7 @@ from tests.gui.conftest import MakeWindow
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_figures_are_written_as_the_locale_writes_them(qapp: object, language: str) -> None:
+def test_numbers_have_the_format_of_the_locale(qapp: object, language: str) -> None:
     translator = Translator()
     translator.set_language("zh" if language == "zh" else "en")
     locale = QLocale()
@@ -27,7 +27,7 @@ def test_figures_are_written_as_the_locale_writes_them(qapp: object, language: s
     translator.set_language("en")
 
 
-def test_dates_are_written_as_the_language_writes_them(qapp: object) -> None:
+def test_dates_have_the_format_of_the_language(qapp: object) -> None:
     translator = Translator()
     then = time.mktime((2025, 3, 9, 21, 5, 0, 0, 0, -1))
     now = time.time()
@@ -40,7 +40,7 @@ def test_dates_are_written_as_the_language_writes_them(qapp: object) -> None:
     translator.set_language("en")
 
 
-def test_dialogs_of_qt_itself_are_chinese_and_change_with_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_dialogs_of_qt_follow_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(language="zh")
     assert box_words(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
     assert "文件名称(&N)：" in file_words(qtbot)
@@ -65,7 +65,7 @@ def file_words(qtbot: QtBot) -> set[str]:
     return {label.text() for label in dialog.findChildren(QLabel)}
 
 
-def test_the_size_of_a_file_is_none_in_litres(make_window: MakeWindow) -> None:
+def test_file_sizes_have_no_unit_of_volume(make_window: MakeWindow) -> None:
     make_window(language="zh")
     assert QCoreApplication.translate("QFileSystemModel", "Size") == "大小"
 
@@ -81,7 +81,7 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
     menu.deleteLater()
 
 
-def test_values_of_settings_are_written_as_one_types_them() -> None:
+def test_values_of_settings_have_the_format_of_input() -> None:
     rates = [formatting.format_setting_value("learning_rate", value) for value in (3e-05, 0.006, 0.012, 1.0)]
     assert rates == ["3e-5", "6e-3", "0.012", "1"]
     assert [formatting.format_setting_value("batch_size", 16), formatting.format_setting_value("compile", "auto")] == [

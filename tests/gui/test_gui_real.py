@@ -30,7 +30,7 @@ TINY = {"hidden_dim": "32", "n_layers": "1", "max_seq_len": "32", "batch_size": 
 }
 
 
-def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
+def test_an_own_file_is_trained_stopped_and_resumed(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
 ) -> None:
     text = tmp_path / "我的 文本.txt"
@@ -61,7 +61,7 @@ def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
     qtbot.waitUntil(lambda: window.runs.model.rowCount() == 1)
 
 
-def test_a_check_takes_real_steps_once_and_then_knows(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_check_measures_once_and_is_cached(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     text = tmp_path / "我的 文本.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)

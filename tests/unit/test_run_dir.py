@@ -395,7 +395,7 @@ def test_a_run_that_never_trained_has_failed(run: RunDir) -> None:
     assert run_dir.summarize(run).state == "failed"
 
 
-def test_the_error_that_ended_a_run_is_told(run: RunDir) -> None:
+def test_the_error_that_ended_a_run_is_reported(run: RunDir) -> None:
     write_events(run, hello(), protocol.Error(t=2, code="memory.out", params={"step": 3}, exit_code=5))
     assert run_dir.summarize(run).error == ("memory.out", {"step": 3})
 

@@ -1,4 +1,4 @@
-"""Names, texts and messages from strangers are shown as they stand: nothing in them is taken for HTML."""
+"""Names, texts and messages from untrusted sources are displayed as plain text, never as HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_core import protocol
 HTML = '<img src="//evil/share/x.png"><b>bold</b><script>x</script>'
 
 
-def test_no_label_of_the_window_guesses_whether_its_text_is_html(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_no_label_detects_html_automatically(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
     own = [found for found in controller.window.findChildren(QLabel) if found.text()]
     assert len(own) > 50
@@ -27,7 +27,7 @@ def test_no_label_of_the_window_guesses_whether_its_text_is_html(make_window: Ma
     assert [(found.objectName(), found.text(), type(found.parent()).__name__) for found in guessing] == []
 
 
-def test_what_looks_like_html_is_shown_as_it_stands(qtbot: QtBot) -> None:
+def test_html_is_displayed_as_plain_text(qtbot: QtBot) -> None:
     for made in (label(), ElidedLabel()):
         qtbot.addWidget(made)
         made.setText(HTML)
@@ -51,7 +51,7 @@ def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, 
     assert "<img" not in item.toolTip()
 
 
-def test_messages_samples_and_failures_are_text(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_messages_samples_and_failures_are_plain_text(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
     controller.active_run.handle_event(
         protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML)
@@ -80,7 +80,7 @@ AWKWARD = [
 ]
 
 
-def test_awkward_names_reach_the_trainer_letter_by_letter(qtbot: QtBot) -> None:
+def test_names_with_special_characters_are_passed_to_the_trainer_unchanged(qtbot: QtBot) -> None:
     told: list[str] = []
     process = TrainerProcess(command=[sys.executable, "-X", "utf8", "-c", "import sys; print(ascii(sys.argv[1:]))"])
     process.output_received.connect(told.append)
