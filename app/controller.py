@@ -24,11 +24,9 @@ from app.help.help_controller import HelpController
 from app.pages.page import ShownRun
 from app.pages.playground.playground_controller import PlaygroundController
 from app.pages.queue.queue_controller import QueueController
-from app.pages.setup import start_blocker
 from app.pages.setup.check_controller import CheckJob
-from app.pages.setup.form import SetupForm
+from app.pages.setup.form import SetupForm, StartBlocker
 from app.pages.setup.setup_controller import SetupController
-from app.pages.setup.start_blocker import StartBlocker
 from app.pages.welcome.welcome_controller import WelcomeController
 from app.services import desktop_shell
 from app.services.preview_job import DataPreviewJob
@@ -360,7 +358,7 @@ class Controller(QObject):
 
     def _find_blocker(self) -> StartBlocker | None:
         existing = {run.name for run in self._history.runs}
-        return start_blocker.find_blocker(self.form, existing) or self.setup_controller.find_missing_data()
+        return self.form.find_blocker(existing) or self.setup_controller.find_missing_data()
 
     # --- settings ------------------------------------------------------------------------------------------
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Literal
-
-from trainer_core.config import Knob
-
-InputError = Literal["not_a_number", "not_whole", "not_allowed"]
 
 
 def normalize_number(text: str) -> str:
@@ -21,17 +16,3 @@ def format_number(value: float) -> str:
         mantissa, exponent = f"{value:.9e}".split("e")
         return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:.10g}"
-
-
-def input_error(knob: Knob, text: str) -> InputError:
-    """Why a text is not a valid value."""
-    number = normalize_number(text)
-    if knob.kind not in ("int", "float") or not number:
-        return "not_allowed"
-    try:
-        value = float(number)
-    except ValueError:
-        return "not_a_number"
-    if value != value:  # NaN
-        return "not_a_number"
-    return "not_whole" if knob.kind == "int" and not value.is_integer() else "not_allowed"

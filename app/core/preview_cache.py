@@ -65,6 +65,10 @@ class PreviewCache(Generic[ReportT]):
         self._results.pop(key, None)
         self._last_shown = None
 
+    def expire(self) -> None:
+        """Remove all results after a change of the data's files. The last result shown remains, as an outdated one."""
+        self._results.clear()
+
     def lookup(self, key: PreviewKey | None) -> tuple[PreviewResult[ReportT] | None, bool]:
         """The result of a configuration and True; without one, the last result shown and False."""
         if key is not None and key in self._results:

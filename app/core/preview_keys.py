@@ -1,16 +1,15 @@
-"""Cache keys of data previews and checks: the settings and the state of the files that a report depends on."""
+"""Cache keys of data previews and checks: the data and settings that a report depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from app.core.sources import SourceStamp
 from trainer_core.config import knobs
 from trainer_core.protocol import MeasuredSettings
 
 PreviewKey = tuple[tuple[str, Any], ...]
-"""(name, value) of the data, its stamps, and each setting."""
+"""(name, value) of the data and each setting."""
 
 # A data preview depends on the settings of the group "data" and on these.
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
@@ -28,27 +27,25 @@ _NOT_CHECKED: Final = frozenset(
 _OFFERED_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")
 
 
-def preview_key(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp] = ()) -> PreviewKey:
-    """Key of a data preview. `values`: settings by name, without defaults. `stamps`: of the data."""
+def preview_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
+    """Key of a data preview. `values`: settings by name, without defaults."""
     names = [
         name
         for name, knob in knobs().items()
         if name in _NON_READER_KEYS or (knob.group == "data" and name not in _NOT_PREVIEWED)
     ]
-    return _build_key(values, data, stamps, names)
+    return _build_key(values, data, names)
 
 
-def check_key(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp] = ()) -> PreviewKey:
+def check_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
     """Key of a check; arguments as for `preview_key`."""
     names = [name for name, knob in knobs().items() if name not in _NOT_CHECKED and knob.group != "monitoring"]
-    return _build_key(values, data, stamps, names)
+    return _build_key(values, data, names)
 
 
-def _build_key(
-    values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp], names: Iterable[str]
-) -> PreviewKey:
+def _build_key(values: Mapping[str, Any], data: Sequence[str], names: Iterable[str]) -> PreviewKey:
     settings = {name: values.get(name, knobs()[name].default) for name in names}
-    parts = {"data": list(data), "stamps": list(stamps), **settings}
+    parts = {"data": list(data), **settings}
     return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in parts.items())
 
 

@@ -1,9 +1,8 @@
-"""Files that the form names: summary by names and sizes, stamps that detect changes. No Qt."""
+"""Files that the form names: summary by names, sizes and times. No Qt."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections import Counter
@@ -14,12 +13,7 @@ from typing import Final
 
 BUILTIN_PREFIX: Final = "builtin:"
 MAX_FILES: Final = 5_000
-_MAX_STAMPED_FILES: Final = 1_000  # more would take seconds
 _TIMEOUT_S: Final = 2.0  # for large folders and slow shares
-_STAMP_TTL_S: Final = 2.0
-
-SourceStamp = tuple[int, int, int]
-"""Number of files, bytes, newest modification time in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +26,7 @@ class SourceSummary:
     unknown: tuple[str, ...] = ()  # sources of unknown format; in folders such files are skipped
     missing: tuple[str, ...] = ()  # sources that do not exist
     truncated: bool = False  # not all files were counted
+    modified_ns: int = 0  # newest modification time
 
     @property
     def has_problem(self) -> bool:
@@ -44,7 +39,7 @@ def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] 
     from trainer_core.data.formats import format_from_name  # 20 ms that would delay the start of the window
 
     deadline, formats = time.monotonic() + _TIMEOUT_S, Counter[str]()
-    files = total = 0
+    files = total = modified = 0
     unknown, missing, truncated = [], [], False
     for source in paths:
         if not _exists(Path(source)):
@@ -61,9 +56,9 @@ def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] 
                 unknown.append(source)
             else:
                 continue
-            files, total = files + 1, total + status.st_size
+            files, total, modified = files + 1, total + status.st_size, max(modified, status.st_mtime_ns)
     by_frequency = tuple(kind for kind, _ in formats.most_common())
-    return SourceSummary(files, total, by_frequency, tuple(unknown), tuple(missing), truncated)
+    return SourceSummary(files, total, by_frequency, tuple(unknown), tuple(missing), truncated, modified)
 
 
 def _exists(source: Path) -> bool:
@@ -88,31 +83,9 @@ def _iter_files(source: Path) -> Iterator[tuple[Path, os.stat_result]]:
                     yield (path := Path(folder, name)), path.stat()
 
 
-def source_stamp(path: str) -> SourceStamp:
-    """Stamp of a file, or of the first thousand files of a folder; zeros for built-in and missing data."""
-    files, size, newest = 0, 0, 0
-    with contextlib.suppress(OSError):
-        for _, status in itertools.islice(_iter_files(Path(path)), _MAX_STAMPED_FILES):
-            files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
-    return (files, size, newest)
-
-
-class SourceStampCache:
-    """Stamps of the selected data, refreshed at most every few seconds."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._stamps: tuple[SourceStamp, ...] = ()
-        self._sources: list[str] = []
-        self._expires_at = 0.0
-
-    def get(self, data: Sequence[str], *, refresh: bool = False) -> tuple[SourceStamp, ...]:
-        """Return the stamps of `data`, cached for a short time unless `refresh`."""
-        now = self._clock()
-        if refresh or list(data) != self._sources or now >= self._expires_at:
-            self._stamps, self._sources = tuple(map(source_stamp, data)), list(data)
-            self._expires_at = now + _STAMP_TTL_S + 20 * (self._clock() - now)  # slow disks are read less often
-        return self._stamps
+def inspect_tokenizer(paths: Sequence[str], _should_continue: Callable[[], bool]) -> SourceSummary:
+    """Summary of the first path: missing unless it is a tokenizer."""
+    return SourceSummary(files=1) if has_tokenizer(paths[0]) else SourceSummary(missing=(paths[0],))
 
 
 def has_tokenizer(path_text: str) -> bool:

@@ -11,9 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.core import command_line
 from app.core.preview_cache import PreviewCache, PreviewResult, ReportT
 from app.core.preview_keys import PreviewKey, preview_key, sequence_key
-from app.core.sources import SourceStampCache
 from app.pages.setup.form import SetupForm
-from app.pages.setup.start_blocker import blocking_reason
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from app.texts import tr
 from app.widgets import formatting
@@ -45,7 +43,6 @@ class PreviewJob(QObject, Generic[ReportT]):
         super().__init__(form)
         self._form, self._show_error = form, show_error
         self.cache: PreviewCache[ReportT] = PreviewCache()
-        self._stamps = SourceStampCache()
         self.running: PreviewResult[ReportT] | None = None
         self._data: list[str] = []  # of the last process
         self._data_key: PreviewKey = ()
@@ -59,10 +56,9 @@ class PreviewJob(QObject, Generic[ReportT]):
     def refresh(self) -> None:
         """Display the current state."""
 
-    def compute_key(self, *, fresh: bool = False) -> PreviewKey:
-        """Cache key of the current configuration. `fresh`: read the state of the files now."""
-        stamps = self._stamps.get(self._form.all_data, refresh=fresh)
-        return self.build_key(self._form.values(), self._form.data, stamps)
+    def compute_key(self) -> PreviewKey:
+        """Cache key of the current configuration."""
+        return self.build_key(self._form.values(), self._form.data)
 
     # --- the process -------------------------------------------------------------------------------------
 
@@ -77,12 +73,9 @@ class PreviewJob(QObject, Generic[ReportT]):
             self._show_error(error)
             return
         if self.process.start(arguments):
-            self.running = PreviewResult(self.compute_key(fresh=True), self.report_type)
+            self.running = PreviewResult(self.compute_key(), self.report_type)
             self._failed, self.is_cancelling = None, False
-            self._data, self._data_key = (
-                form.data,
-                preview_key(form.values(), form.data, self._stamps.get(form.all_data)),
-            )
+            self._data, self._data_key = form.data, preview_key(form.values(), form.data)
             self.refresh()
 
     def cancel(self) -> None:
@@ -128,7 +121,7 @@ class PreviewJob(QObject, Generic[ReportT]):
     @property
     def blocked_reason(self) -> str:
         """Why no process can be started; empty if one can."""
-        return blocking_reason(self._form)
+        return self._form.blocked_reason
 
     def find_result(self) -> tuple[PreviewResult[ReportT] | None, bool]:
         """The result to show, and whether it is of the current configuration."""

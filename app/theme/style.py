@@ -93,10 +93,7 @@ QPushButton#primary:disabled { background: $hover; color: $muted; border-color: 
 QToolButton#flat, QPushButton#flat { background: transparent; border: 1px solid transparent; padding: 2px 6px; }
 QPushButton#link { background: transparent; border: 1px solid transparent; padding: 1px 2px;
     min-height: 16px; color: $accent; }
-QPushButton#hint { background: transparent; border: 1px solid transparent; padding: 1px 3px; min-height: 16px;
-    color: $muted; text-align: left; }
-QPushButton#hint:hover { background: $hover; }
-QPushButton#hint:focus { border-color: $accent; }
+QLabel#hint { color: $muted; padding: 2px 4px; }
 QPushButton#link:hover { background: $hover; }
 QPushButton#link:focus { border-color: $accent; }
 QPushButton#link:disabled { color: $muted; }

@@ -22,7 +22,7 @@ def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow
     """Restore form, pages and geometry. The preset of the form is already selected."""
     if settings.preset:
         form.restore(settings.data, settings.values)
-    form.clear_undo()
+    form.undo_stack.clear()
     window.setup.data.recent = settings.recent_data
     restore_geometry(settings.geometry, window)
     restore_layout(settings, "main", window.splitter)
@@ -54,7 +54,7 @@ def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -
     """Store form, pages and geometry. Invalid values are not stored."""
     settings.preset = form.preset.name if form.preset else ""
     settings.data = form.data
-    settings.values = {} if form.invalid_knobs() else form.changes()
+    settings.values = {} if form.invalid_knobs else form.changes()
     settings.geometry = _encode(window.saveGeometry())
     window.save_state(settings)
     save_layout(settings, "main", window.splitter)

@@ -115,7 +115,10 @@ def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qt
     controller.form.add_data([str(file)])
     run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
+    summary = controller.window.setup.data.summary
+    qtbot.waitUntil(lambda: "1 file" in summary.text(), timeout=10_000)
     file.write_text("something else", encoding="utf-8")
+    controller.setup_controller._on_application_state(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(controller.window.data.hint.isVisible, timeout=10_000)
     assert "have changed since this was looked at" in controller.window.data.hint.text()
     run_preview(controller, qtbot)

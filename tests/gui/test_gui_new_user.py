@@ -72,7 +72,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     [run] = list_runs(own_folders / "runs")
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
-    assert controller.form.undo_label is not None  # the typed settings can be undone
+    assert controller.form.undo_stack.canUndo()  # the typed settings can be undone
     assert path.hint.text() == "Trained. Next: Try it"
     qtbot.mouseClick(path.hint, LEFT)
     assert window.tabs.currentWidget() is window.pages["try"]

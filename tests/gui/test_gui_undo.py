@@ -42,7 +42,7 @@ def test_leaving_a_field_ends_the_step(make_window: MakeWindow, qtbot: QtBot) ->
     editor = type_into(qtbot, main_field(controller, "batch_size"), "8")
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     type_into(qtbot, editor, "32")
-    controller.form.undo()
+    controller.form.undo_stack.undo()
     assert editor.text() == "8"
 
 
@@ -78,17 +78,17 @@ def test_preset_data_name_and_settings_can_be_undone(make_window: MakeWindow, qt
     form.set_text("batch_size", "3")
     form.choose_preset(presets.load("gpu"))
     assert setup.presets.combo_box.currentText() == "GPU"
-    form.undo()
+    form.undo_stack.undo()
     assert setup.presets.combo_box.currentText() == "Quick start"
     assert form.changes() == {"batch_size": 3}
-    form.undo()
-    form.undo()
+    form.undo_stack.undo()
+    form.undo_stack.undo()
     assert setup.data.list.item(0).text() == "Python standard library (built in)"
     assert setup.run_name.text() == "mine"
-    form.undo()
+    form.undo_stack.undo()
     assert setup.run_name.text() == ""
     for _ in range(4):
-        form.redo()
+        form.undo_stack.redo()
     assert (form.preset.name if form.preset else "", form.data, form.run_name) == ("gpu", ["D:/一.txt"], "mine")
 
 

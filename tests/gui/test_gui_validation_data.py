@@ -84,11 +84,11 @@ def test_a_preset_keeps_validation_data_and_undo_removes_it(make_window: MakeWin
     form.add_validation_data([str(table)])
     form.choose_preset(presets.load("quickstart_sft"))
     assert form.validation_data == [str(table)]
-    form.undo()
-    form.undo()
+    form.undo_stack.undo()
+    form.undo_stack.undo()
     assert form.validation_data == []
     assert form.data == [str(table)]
-    form.redo()
+    form.undo_stack.redo()
     assert form.validation_data == [str(table)]
     assert controller.window.setup.validation.list.count() == 1
 

@@ -28,7 +28,6 @@ from app.core.queue import (
 )
 from app.core.run_state import RunState
 from app.pages.setup.form import SetupForm
-from app.pages.setup.start_blocker import blocking_reason
 from app.services.trainer_process import ProcessOutcome
 from app.texts import tr
 from trainer_core import config, presets, protocol
@@ -107,7 +106,7 @@ class QueueController(QObject):
     @property
     def blocked_reason(self) -> str:
         """Why the form cannot be added to the queue; empty: it can."""
-        return blocking_reason(self._form)
+        return self._form.blocked_reason
 
     def add(self) -> None:
         """Add the form to the queue."""

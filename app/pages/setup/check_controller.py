@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.core.onboarding_steps import Verdict
 from app.core.preview_keys import check_key, offered_settings
 from app.pages.setup.check_card import CheckCard, CheckState
 from app.pages.setup.form import SetupForm
@@ -33,7 +32,7 @@ class CheckJob(PreviewJob[CheckReport]):
         super().__init__(form, show_error, process)
         self._card, self._on_change = card, on_change
         self._card_requested = False  # a check was started and its card not closed
-        self.verdict: Verdict | None = None  # of the current settings, while the card shows them
+        self.verdict: str | None = None  # of the current settings, while the card shows them
         card.cancel_requested.connect(self.cancel)
         card.closed.connect(self.close_card)
         card.apply_requested.connect(form.set_values)

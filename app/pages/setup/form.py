@@ -5,23 +5,28 @@ All editors read and write this model, so two editors of one setting never disag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtGui import QKeyEvent, QKeySequence, QUndoCommand, QUndoStack
 
 from app.core.number_input import format_number, normalize_number
 from app.core.sources import BUILTIN_PREFIX
-from app.core.undo import UndoStack
+from app.knob_texts import knob_label
+from app.pages.setup.texts import format_input_error
+from app.texts import tr
+from app.widgets import formatting
 from trainer_core.config import Config, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
+from trainer_core.runs.run_dir import safe_name
 
 VALIDATION: Final = "validation_data"
 _NOT_IN_FORM = ("preset", "data")  # they have widgets of their own
 _TYPED_KINDS: Final = ("int", "float", "str", "list")  # consecutive key presses are one undo step
+_MAX_UNDO: Final = 200
 
 CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config.heads": ("hidden_dim", "n_heads"),
@@ -34,6 +39,14 @@ CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class StartBlocker:
+    """Why a run cannot start. `field`: `preset`, `data`, `name` or the name of a setting; empty: none."""
+
+    text: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Content:
     """Snapshot of the form for undo."""
 
@@ -41,7 +54,29 @@ class _Content:
     data: tuple[str, ...] = ()
     run_name: str = ""
     typed: tuple[tuple[str, str], ...] = ()
-    kept: tuple[str, ...] = ()
+
+
+class _Change(QUndoCommand):
+    """Undo step between two contents of a form. Steps with the same `merge_id` become one; -1: none of them."""
+
+    def __init__(self, form: SetupForm, before: _Content, after: _Content, what: str, merge_id: int) -> None:
+        super().__init__(what)
+        self._form, self._before, self.after, self._merge_id = form, before, after, merge_id
+
+    def id(self) -> int:
+        return self._merge_id
+
+    def mergeWith(self, other: QUndoCommand) -> bool:  # noqa: N802 - Qt's name
+        assert isinstance(other, _Change)
+        self.after = other.after
+        self.setObsolete(self.after == self._before)
+        return True
+
+    def undo(self) -> None:
+        self._form.restore_content(self._before)
+
+    def redo(self) -> None:
+        self._form.restore_content(self.after)
 
 
 class SetupForm(QObject):
@@ -60,10 +95,12 @@ class SetupForm(QObject):
         self.run_name = ""
         self._typed: dict[str, str] = {}
         self.kept: tuple[str, ...] = ()  # changed settings that kept their values when the preset was chosen
-        self._invalid: list[str] = []
+        self.invalid_knobs: list[str] = []  # in the order of the form
         self._missing_tokenizer = ""  # path
-        self._conflict: TraindeckError | None = None
-        self._undo = UndoStack(_Content())
+        self._conflict: TraindeckError | None = None  # of valid settings, e.g. of heads that do not divide the width
+        self.undo_stack = QUndoStack(self, undoLimit=_MAX_UNDO)  # texts: name of a setting, or of `_commit`
+        self._content = _Content()  # of the last undo step
+        self._typing_session = 0
         self.undo_key_filter = UndoKeyFilter(self)  # for all editors of this form
 
     # --- preset and data -------------------------------------------------------------------------
@@ -87,7 +124,6 @@ class SetupForm(QObject):
     def dismiss_kept(self) -> None:
         """Clear `kept`, without an undo step."""
         self.kept = ()
-        self._undo.replace_current(self._content())
         self.changed.emit()
 
     def has_own_data(self) -> bool:
@@ -111,11 +147,6 @@ class SetupForm(QObject):
     def validation_data(self) -> list[str]:
         """Files and folders to evaluate; empty: a fraction of the data is held out."""
         return list(_parse(VALIDATION, self.text(VALIDATION)))
-
-    @property
-    def all_data(self) -> list[str]:
-        """Training and validation data."""
-        return [*self.data, *self.validation_data]
 
     def add_validation_data(self, paths: list[str]) -> None:
         self._set_validation_data(list(dict.fromkeys([*self.validation_data, *paths])))
@@ -189,11 +220,11 @@ class SetupForm(QObject):
         return True
 
     def changes(self) -> dict[str, Any]:
-        """Values that differ from the preset. Call only while `invalid_knobs()` is empty."""
+        """Values that differ from the preset. Call only while `invalid_knobs` is empty."""
         return {name: self.value(name) for name in form_knobs() if self.is_changed(name)}
 
     def values(self) -> dict[str, Any]:
-        """Values of the preset, with the changes. Call only while `invalid_knobs()` is empty."""
+        """Values of the preset, with the changes. Call only while `invalid_knobs` is empty."""
         return {**(self.preset.knobs if self.preset else {}), **self.changes()}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
@@ -220,23 +251,44 @@ class SetupForm(QObject):
 
     # --- errors --------------------------------------------------------------------------------------
 
-    def invalid_knobs(self) -> list[str]:
-        """Settings with an invalid value, in the order of the form."""
-        return list(self._invalid)
+    def error(self, name: str) -> str:
+        """Why a setting is invalid, or conflicts with others; empty: it is valid."""
+        if self._is_missing(name):
+            return tr("setup.there_no_tokenizer_json_here")
+        if not self.is_valid(name):
+            return format_input_error(knobs()[name], self.text(name))
+        return self._conflict_text() if name in self._conflicting_knobs() else ""
 
-    def conflict(self) -> TraindeckError | None:
-        """The error of a combination of valid settings, e.g. of heads that do not divide the width."""
-        return self._conflict
+    def find_blocker(self, existing_names: Container[str] = ()) -> StartBlocker | None:
+        """The first reason why a run cannot start. `existing_names`: of runs on disk."""
+        if self.invalid_knobs:
+            name = self.invalid_knobs[0]
+            if self._is_missing(name):
+                return StartBlocker(self.error(name), name)
+            setting, values = knob_label(knobs()[name]), formatting.format_allowed_values(knobs()[name])
+            return StartBlocker(tr("setup.setting_must_be_range", setting=setting, range=values), name)
+        if self.preset is None:
+            return StartBlocker(tr("setup.choose_a_preset"), "preset")
+        if not self.data:
+            return StartBlocker(tr("setup.add_file_or_folder_train"), "data")
+        if self.run_name and safe_name(self.run_name) in existing_names:
+            return StartBlocker(tr("setup.there_already_run_this_name"), "name")
+        if self._conflict is None:
+            return None
+        involved = sorted(self._conflicting_knobs(), key=lambda name: not self.is_changed(name))
+        return StartBlocker(self._conflict_text(), next(iter(involved), ""))
 
-    def conflicting_knobs(self) -> tuple[str, ...]:
-        """Settings involved in the conflict, changed ones first."""
-        names = CONFLICTING_KNOBS.get(self._conflict.code, ()) if self._conflict else ()
-        return tuple(sorted(names, key=lambda name: not self.is_changed(name)))
+    @property
+    def blocked_reason(self) -> str:
+        """Why a run cannot start; empty: it can."""
+        blocker = self.find_blocker()
+        return blocker.text if blocker else ""
 
-    def shows_conflict(self, name: str) -> bool:
-        """Whether the editor shows the conflict: those of changed settings do; if there is none, all do."""
-        names = self.conflicting_knobs()
-        return name in names and (self.is_changed(name) or not self.is_changed(names[0]))
+    def _conflicting_knobs(self) -> tuple[str, ...]:
+        return CONFLICTING_KNOBS.get(self._conflict.code, ()) if self._conflict else ()
+
+    def _conflict_text(self) -> str:
+        return formatting.localized_message(self._conflict.code, self._conflict.params) if self._conflict else ""
 
     def set_missing_tokenizer(self, path: str) -> None:
         """Set the path at which there is no tokenizer; empty: the tokenizer exists or is not checked yet."""
@@ -245,59 +297,40 @@ class SetupForm(QObject):
             self._validate()
             self.changed.emit()
 
-    def is_missing(self, name: str) -> bool:
+    def _is_missing(self, name: str) -> bool:
         """Whether the setting names a tokenizer that does not exist."""
         return (
             name == "tokenizer" and bool(self._missing_tokenizer) and self.text(name).strip() == self._missing_tokenizer
         )
 
     def _validate(self) -> None:
-        before = {*self._invalid, *self.conflicting_knobs()}
-        self._invalid = [
-            name for name in form_knobs() if (name in self._typed and not self.is_valid(name)) or self.is_missing(name)
-        ]
+        before = {*self.invalid_knobs, *self._conflicting_knobs()}
+        self.invalid_knobs = [name for name in form_knobs() if not self.is_valid(name) or self._is_missing(name)]
         self._conflict = None
-        if not self._invalid:
+        if not self.invalid_knobs:
             try:
                 check_combinations(Config(**self.values()))
             except TraindeckError as error:
                 self._conflict = error
-        for name in sorted(before | {*self._invalid, *self.conflicting_knobs()}):
+        for name in sorted(before | {*self.invalid_knobs, *self._conflicting_knobs()}):
             self.knob_changed.emit(name)
 
     # --- undo ------------------------------------------------------------------------------------------
 
-    @property
-    def undo_label(self) -> str | None:
-        """What `undo` reverts: the name of a setting, `preset`, `data`, `name`, or `settings` for several."""
-        return self._undo.undo_label
-
-    @property
-    def redo_label(self) -> str | None:
-        return self._undo.redo_label
-
-    def undo(self) -> None:
-        self._restore(self._undo.undo())
-
-    def redo(self) -> None:
-        self._restore(self._undo.redo())
-
     def end_typing(self) -> None:
         """End the undo step of the text that is being typed."""
-        self._undo.end_merge()
+        self._typing_session += 1
 
-    def clear_undo(self) -> None:
-        self._undo.reset(self._content())
+    def _read_content(self) -> _Content:
+        return _Content(self.preset, tuple(self.data), self.run_name, tuple(sorted(self._typed.items())))
 
-    def _content(self) -> _Content:
-        typed = tuple(sorted(self._typed.items()))
-        return _Content(self.preset, tuple(self.data), self.run_name, typed, self.kept)
-
-    def _restore(self, content: _Content | None) -> None:
-        if content is None:
+    def restore_content(self, content: _Content) -> None:
+        """Restore a snapshot."""
+        if content == self._read_content():
             return
         self.preset, self.data, self.run_name = content.preset, list(content.data), content.run_name
-        self._typed, self.kept = dict(content.typed), content.kept
+        self._typed, self.kept, self._content = dict(content.typed), (), content
+        self.end_typing()
         self._emit_all()
         self.name_changed.emit()
         self._validate()
@@ -310,8 +343,12 @@ class SetupForm(QObject):
             self.knob_changed.emit(name)
 
     def _commit(self, what: str, *, typing: bool = False) -> None:
-        self._undo.push(self._content(), what, mergeable=typing)
+        """Validate the form and add an undo step: `what` is `preset`, `data`, `name`, `settings` or a setting."""
+        before, self._content = self._content, self._read_content()
         self._validate()
+        if before != self._content:
+            merge_id = hash((what, self._typing_session)) & 0x7FFF_FFFF if typing else -1
+            self.undo_stack.push(_Change(self, before, self._content, what, merge_id))
         self.changed.emit()
 
 

@@ -21,7 +21,6 @@ from app.knob_texts import (
     knob_unit_suffix,
     knob_value_label,
 )
-from app.pages.setup import texts
 from app.pages.setup.form import SetupForm, format_value
 from app.texts import tr
 from app.theme.palette import SPACING
@@ -189,18 +188,9 @@ class KnobField(QWidget):
         self._show_error()
 
     def _show_error(self) -> None:
-        form, name = self._form, self.knob.name
-        conflict = form.conflict() if name in form.conflicting_knobs() else None
-        text = ""
-        if conflict is not None:
-            text = formatting.localized_message(conflict.code, conflict.params)
-        elif form.is_missing(name):
-            text = tr("setup.there_no_tokenizer_json_here")
-        elif not form.is_valid(name):
-            text = texts.format_input_error(self.knob, form.text(name))
-        is_shown = bool(text) and (conflict is None or form.shows_conflict(name))
-        set_text_if_changed(self._error, text if is_shown else "")
-        self._error.setVisible(is_shown)
+        text = self._form.error(self.knob.name)
+        set_text_if_changed(self._error, text)
+        self._error.setVisible(bool(text))
         set_error(self.editor, text, self._described)
 
     def _set_text(self, text: str) -> None:

@@ -7,14 +7,13 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.core.run_length import RunLength
 from app.pages.setup import texts
-from app.pages.setup.form import VALIDATION, SetupForm, form_knobs
+from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
 from app.pages.setup.onboarding_bar import OnboardingBar
 from app.pages.setup.preset_chooser import KeptChangesNotice, PresetChooser
 from app.pages.setup.source_lists import TrainingDataEditor, ValidationDataEditor
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
-from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
     TranslatableWidget,
@@ -26,7 +25,6 @@ from app.widgets.basic import (
     scroll_area,
     set_error,
     set_object_name,
-    set_text_if_changed,
 )
 from trainer_core.config import knobs
 
@@ -48,7 +46,6 @@ class SetupPanel(TranslatableWidget):
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
-        self._conflict = label("fieldError", wrap=True, hidden=True)
         self.length = set_object_name(ElidedLabel(), "muted")
         self._all = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
@@ -77,7 +74,7 @@ class SetupPanel(TranslatableWidget):
             [headings["data"], self.data],
             [headings["validation"], self.validation],
             [headings["name"], self.run_name],
-            [headings["knobs"], *fields, self._conflict, self._all],
+            [headings["knobs"], *fields, self._all],
         ):
             for widget in widgets:
                 column.addWidget(widget)
@@ -106,7 +103,6 @@ class SetupPanel(TranslatableWidget):
         form.preset_changed.connect(lambda: self.presets.display(form.preset))
         form.data_changed.connect(lambda: self.data.display(form.data))
         form.knob_changed.connect(self._on_knob)
-        form.changed.connect(self._show_conflict)
 
     def _on_knob(self, name: str) -> None:
         form = self._form
@@ -122,10 +118,10 @@ class SetupPanel(TranslatableWidget):
         """Show when a run of these settings ends; None: unknown."""
         self.length.setText(texts.format_run_length(length) if length else "")
 
-    def show_blocker(self, field_name: str, reason: str) -> None:
+    def show_blocker(self, blocker: StartBlocker | None) -> None:
         """Mark the field that prevents the start; fields of settings show their own errors."""
         for name, field in self._fields_by_name.items():
-            set_error(field, reason if name == field_name else "")
+            set_error(field, blocker.text if blocker and blocker.field == name else "")
 
     def reveal(self, name: str) -> bool:
         """Focus a field: `preset`, `data`, `name` or a setting. Returns whether it is on this panel."""
@@ -152,14 +148,3 @@ class SetupPanel(TranslatableWidget):
         self.run_name.setPlaceholderText(tr("setup.chosen_from_preset_time"))
         self.run_name.setAccessibleName(titles["name"])
         self._all.setText(tr("setup.all_settings"))
-        self._show_conflict()
-
-    def _show_conflict(self) -> None:
-        """Show a conflict of settings that are not on this panel below its settings."""
-        conflict = self._form.conflict()
-        elsewhere = conflict is not None and not any(
-            self._form.shows_conflict(field.knob.name) for field in self.fields
-        )
-        self._conflict.setVisible(elsewhere)
-        if conflict:
-            set_text_if_changed(self._conflict, formatting.localized_message(conflict.code, conflict.params))

@@ -5,33 +5,34 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.core.sources import SourceSummary, summarize_sources
+
 _DEBOUNCE_MS: Final = 200
 _RETRY_MS: Final = 3_000  # while there is a problem: a removable drive or network share may come back
-ResultT = TypeVar("ResultT")
 
 
-class PathMonitor(QObject, Generic[ResultT]):
+class PathMonitor(QObject):
     """Inspects paths when they change, and again while the result is a problem."""
 
     changed = Signal()
-    _inspected = Signal(object, object)  # paths, result
+    files_changed = Signal()  # another result of the same paths
+    _inspected = Signal(object, object)  # paths, SourceSummary
 
     def __init__(
         self,
         get_paths: Callable[[], list[str]],
-        inspect: Callable[[list[str], Callable[[], bool]], ResultT],
-        is_problem: Callable[[ResultT], bool],
         parent: QObject,
+        inspect: Callable[[list[str], Callable[[], bool]], SourceSummary] = summarize_sources,
     ) -> None:
         """`inspect(paths, should_continue)` runs in a thread."""
         super().__init__(parent)
-        self._get_paths, self._inspect, self._is_problem = get_paths, inspect, is_problem
+        self._get_paths, self._inspect = get_paths, inspect
         self.paths: list[str] = []
-        self.result: ResultT | None = None  # None: not known yet, or there are no paths
+        self.result: SourceSummary | None = None  # None: not known yet, or there are no paths
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._start)
         self._inspected.connect(self._on_inspected)
@@ -43,7 +44,7 @@ class PathMonitor(QObject, Generic[ResultT]):
 
     @property
     def has_problem(self) -> bool:
-        return self.result is not None and self._is_problem(self.result)
+        return self.result is not None and self.result.has_problem
 
     def update(self) -> None:
         """Inspect the paths if they have changed."""
@@ -64,9 +65,12 @@ class PathMonitor(QObject, Generic[ResultT]):
         with contextlib.suppress(RuntimeError):  # the window has been closed
             self._inspected.emit(paths, result)
 
-    def _on_inspected(self, paths: list[str], result: ResultT) -> None:
-        if paths == self.paths:
-            self.result = result
-            self.changed.emit()
-            if self._is_problem(result):
-                self._timer.start(_RETRY_MS)
+    def _on_inspected(self, paths: list[str], result: SourceSummary) -> None:
+        if paths != self.paths:
+            return
+        before, self.result = self.result, result
+        if before not in (None, result):
+            self.files_changed.emit()
+        self.changed.emit()
+        if result.has_problem:
+            self._timer.start(_RETRY_MS)

@@ -10,23 +10,21 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
-from app.core.onboarding_steps import OnboardingInputs
 from app.core.preview_keys import PreviewKey, preview_key, source_key
 from app.core.run_length import RunLength, compute_run_length
 from app.core.run_state import RunState
 from app.core.settings import Settings
-from app.core.sources import BUILTIN_PREFIX, SourceSummary, has_tokenizer, source_stamp, summarize_sources
+from app.core.sources import BUILTIN_PREFIX, inspect_tokenizer
 from app.knob_texts import knob_label
 from app.pages.setup.check_controller import CheckJob
-from app.pages.setup.form import VALIDATION, SetupForm
+from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker
+from app.pages.setup.onboarding_bar import NextStep
 from app.pages.setup.path_monitor import PathMonitor
 from app.pages.setup.source_lists import SourceEditor
-from app.pages.setup.start_blocker import StartBlocker
 from app.pages.setup.texts import format_source_summary
 from app.services.preview_job import DataPreviewJob
-from app.texts import current_language, tr
+from app.texts import tr
 from app.widgets import formatting
-from app.widgets.basic import focus_by_keyboard
 from app.window.drop_target import DropIndicator
 from app.window.main_window import MainWindow
 from trainer_core.config import knobs
@@ -58,35 +56,25 @@ class SetupController(QObject):
             VALIDATION: self._create_source_monitor(lambda: form.validation_data, window.setup.validation),
         }
         self._tokenizer_monitor = PathMonitor(
-            lambda: form.text("tokenizer").strip().splitlines(),
-            lambda paths, _: has_tokenizer(paths[0]),
-            lambda exists: not exists,
-            self,
+            lambda: form.text("tokenizer").strip().splitlines(), self, inspect_tokenizer
         )
         # What the data error of the last preview, check or run depends on, and the error.
         self._data_error: tuple[PreviewKey, Error] | None = None
         self._run_finished = False  # and the form has not changed since
         self._run_config: dict[str, Any] = {}  # of the run that this window trains
-        self._displayed_undo: object = None
         self.drop_indicator = DropIndicator(window, window.setup.validation)
         self._connect()
 
-    def _create_source_monitor(
-        self, get_paths: Callable[[], list[str]], editor: SourceEditor
-    ) -> PathMonitor[SourceSummary]:
+    def _create_source_monitor(self, get_paths: Callable[[], list[str]], editor: SourceEditor) -> PathMonitor:
         """Monitor of the files in a list of sources, which displays their summary."""
-        monitor = PathMonitor(
-            lambda: [path for path in get_paths() if not path.startswith(BUILTIN_PREFIX)],
-            summarize_sources,
-            lambda summary: summary.has_problem,
-            self,
-        )
+        monitor = PathMonitor(lambda: [path for path in get_paths() if not path.startswith(BUILTIN_PREFIX)], self)
 
         def show_summary() -> None:
             editor.set_summary(monitor.result)
             self.display()
 
         monitor.changed.connect(show_summary)
+        monitor.files_changed.connect(self._on_files_changed)
         return monitor
 
     def start(self) -> None:
@@ -110,8 +98,7 @@ class SetupController(QObject):
 
     def _connect(self) -> None:
         window, form, onboarding = self._window, self._form, self._window.setup.onboarding
-        onboarding.step_pressed.connect(self._on_step)
-        onboarding.hint_pressed.connect(self.reveal_next_step)
+        onboarding.step_clicked.connect(self._on_step)
         onboarding.closed.connect(lambda: self.show_onboarding_steps(False))
         onboarding.setVisible(self._settings.path)
         window.run_bar.show_reason_clicked.connect(self.reveal_blocking_field)
@@ -129,8 +116,8 @@ class SetupController(QObject):
         form.changed.connect(self._on_form_changed)
         window.menus.actions["path"].setChecked(self._settings.path)
         window.menus.connect_actions({
-            "undo": form.undo,
-            "redo": form.redo,
+            "undo": form.undo_stack.undo,
+            "redo": form.undo_stack.redo,
             "reset_all": form.reset,
             "add_files": window.setup.data.ask_files,
             "add_folder": window.setup.data.ask_folder,
@@ -143,25 +130,38 @@ class SetupController(QObject):
     def display(self) -> None:
         """Update the onboarding steps, the field that prevents the start, the run length, and the undo actions."""
         blocker = self._find_blocker()
-        inputs = OnboardingInputs(
-            has_data=bool(self._form.data),
-            has_preset=self._form.preset is not None,
-            blocked=blocker.text if blocker else "",
-            blocked_by=blocker.field if blocker else "",
-            checking=self._check_job.running is not None,
-            data_error=self._format_data_error(),
-            inspecting_data=self._preview_job.running is not None or self._monitors["data"].is_pending,
-            verdict=self._check_job.verdict,
-            run_active=self._active_run.machine.is_active,
-            run_finished=self._run_finished,
-        )
-        self._window.setup.onboarding.display(inputs)
-        self._window.setup.show_blocker(inputs.blocked_by, inputs.blocked)
+        self._window.setup.onboarding.display(self._find_next_step(blocker))
+        self._window.setup.show_blocker(blocker)
         self._window.setup.show_length(self._compute_length())
         self._update_undo_actions()
 
+    def _find_next_step(self, blocker: StartBlocker | None) -> NextStep:
+        verdict, data_error = self._check_job.verdict, self._format_data_error()
+        if self._active_run.machine.is_active:
+            return NextStep("start", tr("setup.run_under_way"))
+        if not self._form.data:
+            return NextStep("data", tr("setup.next_add_file_or_folder"))
+        if self._form.preset is None:
+            return NextStep("preset", tr("setup.next_choose_a_preset"))
+        if blocker is not None:
+            return NextStep("data" if blocker.field in self._monitors else "preset", blocker.text, is_wrong=True)
+        if self._preview_job.running is not None or self._monitors["data"].is_pending:
+            return NextStep("data", tr("setup.looking_at_the_data"))
+        if data_error:
+            return NextStep("data", data_error, is_wrong=True)
+        if self._check_job.running is not None:
+            return NextStep("check", tr("setup.checking"))
+        if self._run_finished:
+            return NextStep("start", tr("setup.trained_next_try_it"))
+        if verdict is None:
+            return NextStep("check", tr("setup.next_check_that_fits_or"))
+        if verdict == "does_not_fit":
+            return NextStep("check", tr("setup.does_not_fit_take_offer"), is_wrong=True)
+        fits = verdict == "fits"
+        return NextStep("start", tr("setup.it_fits_next_start" if fits else "setup.fits_but_tightly_next_start"))
+
     def _compute_length(self) -> RunLength | None:
-        if self._form.invalid_knobs() or self._form.preset is None:
+        if self._form.invalid_knobs or self._form.preset is None:
             return None
         samples, exact = self._preview_job.samples_per_epoch() or (None, True)
         return compute_run_length(self._form.values(), samples, exact=exact)
@@ -198,20 +198,6 @@ class SetupController(QObject):
         elif self._format_data_error():
             self.reveal_field("data")
 
-    def reveal_next_step(self) -> None:
-        """Focus what the hint of the onboarding bar names."""
-        bar = self._window.run_bar
-        if self._active_run.machine.is_active:
-            self._window.show_page("plots")
-        elif self._find_blocker() is not None or self._format_data_error():
-            self.reveal_blocking_field()
-        elif self._run_finished:
-            self._window.show_page("try")
-        elif self._check_job.verdict == "does_not_fit" and self._window.check_card.offers:
-            focus_by_keyboard(self._window.check_card.offers[0])
-        else:
-            focus_by_keyboard(bar.start if self._check_job.verdict in ("fits", "tight") else bar.check)
-
     def _on_form_changed(self) -> None:
         self._run_finished = False
         self._update_undo_actions()
@@ -231,6 +217,14 @@ class SetupController(QObject):
         if state is Qt.ApplicationState.ApplicationActive and not self._monitors["data"].is_pending:
             for monitor in self._monitors.values():
                 monitor.refresh()
+
+    def _on_files_changed(self) -> None:
+        """Previews, checks and errors are of the earlier files."""
+        self._data_error = None
+        self._preview_job.cache.expire()
+        self._check_job.cache.expire()
+        self._preview_job.refresh()
+        self._check_job.refresh()
 
     def _on_tokenizer_checked(self) -> None:
         monitor = self._tokenizer_monitor
@@ -265,31 +259,24 @@ class SetupController(QObject):
             case Hello():
                 self._run_config = event.config
             case Error() if event.code.startswith("data."):
-                self._data_error = source_key(self._compute_run_data_key()), event
+                data = [str(path) for path in self._run_config.get("data") or []]
+                self._data_error = source_key(preview_key(self._run_config, data)), event
             case Ready():
                 self._data_error = None
             case _:
                 pass
 
-    def _compute_run_data_key(self) -> PreviewKey:
-        data, validation = (list(map(str, self._run_config.get(name) or [])) for name in ("data", VALIDATION))
-        return preview_key(self._run_config, data, tuple(map(source_stamp, [*data, *validation])))
-
     # --- undo ------------------------------------------------------------------------------------------
 
     def _update_undo_actions(self) -> None:
-        form, actions = self._form, self._window.menus.actions
-        state = (form.undo_label, form.redo_label, current_language())
-        if state == self._displayed_undo:
-            return
-        self._displayed_undo = state
-        for name, change, text, full_text in (
-            ("undo", form.undo_label, tr("setup.undo"), tr("setup.undo_what")),
-            ("redo", form.redo_label, tr("setup.redo"), tr("setup.redo_what")),
+        stack, actions = self._form.undo_stack, self._window.menus.actions
+        for name, change, text, full_key in (
+            ("undo", stack.undoText(), tr("setup.undo"), "setup.undo_what"),
+            ("redo", stack.redoText(), tr("setup.redo"), "setup.redo_what"),
         ):
-            actions[name].setEnabled(change is not None)
+            actions[name].setEnabled(bool(change))
             actions[name].setIconText(text)
-            actions[name].setText(text if change is None else full_text.format(what=self._describe_change(change)))
+            actions[name].setText(tr(full_key, what=self._describe_change(change)) if change else text)
 
     def _describe_change(self, change: str) -> str:
         texts = {

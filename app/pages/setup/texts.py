@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from app.core.number_input import input_error
+from app.core.number_input import normalize_number
 from app.core.run_length import RunLength
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
 from app.texts import tr
@@ -23,16 +23,20 @@ _FORMAT_NAMES: Final = {
 def format_input_error(knob: Knob, text: str) -> str:
     """Why `text` is not a valid value, and which values are."""
     allowed = tr("setup.allowed_range", range=formatting.format_allowed_values(knob))
+    number = normalize_number(text)
+    if knob.kind not in ("int", "float") or not number:
+        return allowed
     quoted = text.strip()
     if len(quoted) > _MAX_QUOTED_CHARS:
         quoted = f"{quoted[:_MAX_QUOTED_CHARS]}…"
-    match input_error(knob, text):
-        case "not_a_number":
-            reason = tr("setup.text_not_number", text=quoted)
-        case "not_whole":
-            reason = tr("setup.text_not_whole_number", text=quoted)
-        case "not_allowed":
-            return allowed
+    try:
+        is_whole = float(number).is_integer()
+        is_number = number.lower().lstrip("+-") != "nan"
+    except ValueError:
+        is_number = is_whole = False
+    if is_number and (is_whole or knob.kind == "float"):
+        return allowed
+    reason = tr("setup.text_not_whole_number" if is_number else "setup.text_not_number", text=quoted)
     return tr("setup.reason_allowed", reason=reason, allowed=allowed)
 
 
