@@ -56,7 +56,7 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     controller = make_window()
     window = controller.window
     window.show_page("settings")
-    qtbot.waitUntil(lambda: window.advanced.is_built)
+    qtbot.waitUntil(lambda: bool(window.advanced.fields))
     controller.form.set_text("batch_size", "0")
     controller.set_language("zh")
     assert window.run_bar.start.text() == "开始"
@@ -75,7 +75,7 @@ def test_no_chinese_text_remains_after_switching_to_english(make_window: MakeWin
     for page in window.pages:
         window.show_page(page)
         qtbot.wait(20)
-    qtbot.waitUntil(lambda: window.advanced.is_built)
+    qtbot.waitUntil(lambda: bool(window.advanced.fields))
     assert chinese(window) != []
     controller.set_language("en")
     for page in window.pages:

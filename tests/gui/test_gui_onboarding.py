@@ -239,19 +239,6 @@ def test_hidden_steps_stay_hidden_at_the_next_start(make_window: MakeWindow, qtb
     assert action.isChecked()
 
 
-@pytest.mark.parametrize("knob", ["beta1", "log_steps"])
-def test_a_field_is_revealed_while_others_are_created(make_window: MakeWindow, qtbot: QtBot, knob: str) -> None:
-    window = make_window().window
-    window.activateWindow()
-    window.show_page("settings")
-    while knob not in {field.knob.name for field in window.advanced.fields}:
-        QApplication.processEvents()
-    window.advanced.reveal(knob)
-    qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
-    editor = next(field.editor for field in window.advanced.fields if field.knob.name == knob)
-    qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
-
-
 def test_the_reason_reveals_a_field_of_all_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = controller.window
@@ -259,7 +246,6 @@ def test_the_reason_reveals_a_field_of_all_settings(make_window: MakeWindow, qtb
     controller.form.set_text("beta1", "2")
     click(qtbot, window.run_bar.show_reason_button)
     assert window.tabs.currentWidget() is window.pages["settings"]
-    qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
     editor = next(field.editor for field in window.advanced.fields if field.knob.name == "beta1")
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())  # scrolled to
     window.advanced.search.setText("learning rate")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QComboBox, QLabel, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from app.pages.setup.all_settings import section_of, sort_by_section
 from app.pages.setup.form import form_knobs, format_value
 from tests.gui.conftest import MakeWindow
 from tests.gui.setup_form import (
@@ -25,7 +23,7 @@ from tests.gui.setup_form import (
     visible_names,
 )
 from trainer_core import presets
-from trainer_core.config import KnobGroup, knobs
+from trainer_core.config import knobs
 
 
 def test_the_first_start_selects_the_quick_start(make_window: MakeWindow) -> None:
@@ -88,16 +86,6 @@ def test_a_unit_is_shown_unless_the_label_contains_it(make_window: MakeWindow, q
         assert unit[language == "zh"] in [label.text() for label in fields[name].findChildren(QLabel)]
 
 
-def test_settings_are_sorted_by_group_and_subsection() -> None:
-    order = sort_by_section(form_knobs())
-    groups = [knobs()[name].group for name in order]
-    assert groups == sorted(groups, key=list(get_args(KnobGroup)).index)
-    sections = [section_of(name) for name in order]
-    assert sections == sorted(sections, key=sections.index)  # none begins twice
-    assert order.index("seed") < order.index("optimizer") < order.index("on_bad_step")
-    assert sections[order.index("attention")] == "fast_paths"
-
-
 def test_all_settings_has_every_setting_and_agrees_with_the_panel(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     qtbot.mouseClick(controller.window.findChild(QPushButton, "allSettings"), LEFT)
@@ -133,20 +121,6 @@ def test_a_search_scrolls_to_its_first_match(make_window: MakeWindow, qtbot: QtB
     bar.setValue(bar.maximum())
     advanced.search.setText("a")
     assert bar.value() == 0
-
-
-def test_a_search_during_the_creation_of_the_fields_keeps_text_and_focus(make_window: MakeWindow, qtbot: QtBot) -> None:
-    window = make_window().window
-    window.show_page("settings")
-    advanced = window.advanced
-    assert not advanced.is_built
-    advanced.search.setFocus()
-    qtbot.keyClicks(advanced.search, "rate")
-    assert not advanced.is_built
-    qtbot.waitUntil(lambda: advanced.is_built)
-    qtbot.wait(50)
-    assert advanced.search.text() == "rate"
-    assert window.focusWidget() is advanced.search
 
 
 def test_check_boxes_choices_and_lists_set_values(make_window: MakeWindow, qtbot: QtBot) -> None:

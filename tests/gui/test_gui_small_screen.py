@@ -77,7 +77,7 @@ def test_every_control_of_a_page_can_be_scrolled_into_view(
 ) -> None:
     window = small(make_window(language=language), qtbot)
     window.show_page(page)
-    qtbot.waitUntil(lambda: page != "settings" or window.advanced.is_built, timeout=10_000)
+    qtbot.waitUntil(lambda: page != "settings" or bool(window.advanced.fields), timeout=10_000)
     qtbot.wait(150)
     cut = []
     for widget in controls(window.pages[page]):

@@ -41,15 +41,15 @@ def test_without_validation_data_the_held_out_fraction_is_shown(make_window: Mak
     assert shown.summary.text() == "None, or the data's validation split"
 
 
-def test_files_are_added_by_the_menu_and_removed_by_key(
+def test_files_are_added_by_the_buttons_and_removed_by_key(
     make_window: MakeWindow, qtbot: QtBot, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = make_window()
     shown, form = controller.window.setup.validation, controller.form
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_, **__: ([str(table)], ""))
-    shown.add_file.trigger()
+    shown.add_file.click()
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, **__: str(table.parent))
-    shown.add_folder.trigger()
+    shown.add_folder.click()
     assert form.validation_data == [str(table), str(table.parent)]
     assert form.data == ["builtin:python"]
     assert shown.list.isVisible()
@@ -122,8 +122,6 @@ def test_a_change_of_validation_data_changes_the_cache_keys(make_window: MakeWin
     after = controller.preview_job.compute_key(), controller.check_job.compute_key()
     assert before[0] != after[0]
     assert before[1] != after[1]
-    table.write_text("{}\n", encoding="utf-8")
-    assert controller.preview_job.compute_key(fresh=True) != after[0]
 
 
 def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(

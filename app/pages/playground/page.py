@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import random
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QEvent, QKeyCombination, Qt, Signal
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout
+from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QHBoxLayout, QPlainTextEdit, QToolButton, QVBoxLayout
 
-from app.core.conversation import DeviceChoice, SamplingOptions
+from app.core.conversation import MAX_SEED, DeviceChoice, SamplingOptions
 from app.pages.page import Page
 from app.pages.playground.model_column import ModelColumn
-from app.pages.playground.sampling_row import SamplingRow
 from app.texts import tr
 from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
     NoScrollComboBox,
+    TranslatableWidget,
     horizontal_layout,
+    label,
     push_button,
     set_object_name,
     set_text_if_changed,
 )
 from app.widgets.raw_text import set_raw_text_font
+
+if TYPE_CHECKING:
+    from app.pages.playground.playground_controller import PlaygroundController
 
 _PROMPT_HEIGHT: Final = 66
 _SHORTCUTS: Final = {
@@ -33,19 +37,13 @@ _SHORTCUTS: Final = {
     "again": ("Ctrl+R",),
     "new": ("Ctrl+N",),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PageState:
-    """State of the page, without its columns."""
-
-    comparing: bool
-    busy: bool  # a model is loaded or generates
-    possible: bool  # a checkpoint is available
-    has_turns: bool
-    device: DeviceChoice
-    requested_device: str
-    gpus: int
+_FIELDS: Final = {  # object name, minimum, maximum, step, decimals
+    "temperature": ("temperature", 0.0, 5.0, 0.1, 2),
+    "top_k": ("topK", 0, 1_000_000, 1, 0),
+    "top_p": ("topP", 0.01, 1.0, 0.05, 2),
+    "max_tokens": ("maxTokens", 1, 100_000, 50, 0),
+    "seed": ("tryingSeed", 0, MAX_SEED, 1, 0),
+}
 
 
 class PlaygroundPage(Page):
@@ -61,8 +59,7 @@ class PlaygroundPage(Page):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._state: PageState | None = None
-        self._gpus: int | None = None  # that the list of devices contains
+        self._controller: PlaygroundController | None = None  # displayed
         self.compare, self.new = push_button("compare", checkable=True), push_button("newTalk")
         self.device_label = set_object_name(ElidedLabel(), "muted")
         self.device = set_object_name(NoScrollComboBox(), "tryDevice")
@@ -116,7 +113,7 @@ class PlaygroundPage(Page):
             self.addAction(action)
 
     def _generate(self) -> None:
-        if self._state is not None and not self._state.busy:
+        if not self._is_busy:
             self.generate_requested.emit(self.prompt.toPlainText(), self.row.sampling)
 
     def _regenerate(self) -> None:
@@ -147,8 +144,7 @@ class PlaygroundPage(Page):
         modifiers = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
         keys = QKeySequence(QKeyCombination(modifiers, Qt.Key(event.key())))
         found = next((action for action in self.keys.values() if keys in action.shortcuts()), None)
-        idle = self._state is None or not self._state.busy
-        return None if found is self.keys["stop"] and idle else found
+        return None if found is self.keys["stop"] and not self._is_busy else found
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -157,20 +153,25 @@ class PlaygroundPage(Page):
         if self.prompt.toPlainText() == prompt:
             self.prompt.clear()
 
-    def display(self, state: PageState) -> None:
-        if state == self._state:
-            return
-        self._state = state
-        self.columns[1].setVisible(state.comparing)
-        self.compare.setChecked(state.comparing)
-        self._show_stop(state.busy)
-        self.new.setEnabled(state.has_turns and not state.busy)
-        self.write.setEnabled(state.possible)
-        self.again.setEnabled(state.possible and state.has_turns and not state.busy)
-        self._list_devices(state)
-        self.device_label.setText(_format_device_reason(state.device))
+    @property
+    def _is_busy(self) -> bool:
+        return self._controller is not None and self._controller.is_busy
+
+    def display(self, controller: PlaygroundController) -> None:
+        """Show the state of the controller, without its columns."""
+        self._controller = controller
+        busy, can_generate = controller.is_busy, controller.can_generate
+        has_turns = any(session.conversation.turns for session in controller.visible_sessions)
+        self.columns[1].setVisible(controller.comparing)
+        self.compare.setChecked(controller.comparing)
+        self._show_stop(busy)
+        self.new.setEnabled(has_turns and not busy)
+        self.write.setEnabled(can_generate)
+        self.again.setEnabled(can_generate and has_turns and not busy)
+        self._list_devices(len(controller.machine.gpus) if controller.machine else 0, controller.requested_device)
+        self.device_label.setText(_format_device_reason(controller.device))
         hint = tr("playground.write_beginning_or_question_below")
-        if not state.possible:
+        if not can_generate:
             hint = tr("playground.no_checkpoint_try_yet_start")
         for column in self.columns:
             set_text_if_changed(column.transcript.note, hint)
@@ -184,15 +185,15 @@ class PlaygroundPage(Page):
         if focused:
             shown.setFocus()
 
-    def _list_devices(self, state: PageState) -> None:
-        if self._gpus != state.gpus:
-            self._gpus = state.gpus
+    def _list_devices(self, gpus: int, selected: str) -> None:
+        devices = {"auto": tr("playground.device_auto"), "cpu": "CPU"}
+        for number in range(gpus):
+            devices[f"cuda:{number}"] = "GPU" if gpus == 1 else f"GPU {number}"
+        if [self.device.itemText(index) for index in range(self.device.count())] != list(devices.values()):
             self.device.clear()
-            self.device.addItem(tr("playground.device_auto"), "auto")
-            self.device.addItem("CPU", "cpu")
-            for number in range(state.gpus):
-                self.device.addItem("GPU" if state.gpus == 1 else f"GPU {number}", f"cuda:{number}")
-        self.device.setCurrentIndex(max(0, self.device.findData(state.requested_device)))
+            for device, text in devices.items():
+                self.device.addItem(text, device)
+        self.device.setCurrentIndex(max(0, self.device.findData(selected)))
 
     def retheme(self, palette: Palette) -> None:
         self.row.retheme(palette)
@@ -216,9 +217,8 @@ class PlaygroundPage(Page):
         self.prompt.setPlaceholderText(tr("playground.beginning_text_or_question"))
         for name, action in self.keys.items():
             action.setText(self._buttons[name].text())
-        self._gpus, state, self._state = None, self._state, None
-        if state is not None:
-            self.display(state)
+        if self._controller is not None:
+            self.display(self._controller)
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
@@ -233,3 +233,72 @@ def _format_device_reason(device: DeviceChoice) -> str:
         "run_has_gpu": tr("playground.on_cpu_training_has_only"),
         "other_gpu": tr("playground.on_another_gpu_than_training"),
     }.get(device.reason, "")
+
+
+class _SpinBox(QDoubleSpinBox):
+    def textFromValue(self, value: float) -> str:  # noqa: N802 - Qt's name
+        return f"{value:.{self.decimals()}f}".rstrip("0").rstrip(".") if self.decimals() else f"{value:.0f}"
+
+
+class SamplingRow(TranslatableWidget):
+    """One spin box per option, below its name."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.fields = {name: _spin_box(*arguments) for name, arguments in _FIELDS.items()}
+        self.dice = set_object_name(QToolButton(), "dice")
+        self._names = {name: label("muted") for name in _FIELDS}
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(SPACING)
+        grid.setVerticalSpacing(2)
+        for column, (name, field) in enumerate(self.fields.items()):
+            grid.addWidget(self._names[name], 0, column)
+            grid.addWidget(field, 1, column)
+            grid.setColumnStretch(column, 1)
+            self._names[name].setBuddy(field)
+        grid.addWidget(self.dice, 1, len(self.fields))
+        self.set_sampling(SamplingOptions())
+        self.dice.clicked.connect(self.randomize_seed)
+        self.retheme(palette)
+        self.retranslate()
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        return SamplingOptions.from_mapping({name: field.value() for name, field in self.fields.items()})
+
+    def set_sampling(self, sampling: SamplingOptions) -> None:
+        for name, field in self.fields.items():
+            field.setValue(getattr(sampling, name))
+
+    def randomize_seed(self) -> None:
+        self.fields["seed"].setValue(random.randrange(1, 1_000_000))
+
+    def retheme(self, palette: Palette) -> None:
+        self.dice.setIcon(icon("dice", palette.text, palette.muted))
+
+    def retranslate(self) -> None:
+        texts = {
+            "temperature": (tr("playground.temperature"), tr("playground.higher_more_varied_lower_more")),
+            "top_k": (tr("playground.top_k"), tr("playground.draw_only_from_so_many")),
+            "top_p": (tr("playground.top_p"), tr("playground.draw_only_from_likeliest_tokens")),
+            "max_tokens": (tr("playground.max_tokens"), tr("playground.text_ends_after_so_many")),
+            "seed": (tr("playground.seed"), tr("playground.same_seed_prompt_checkpoint_give")),
+        }
+        for name, field in self.fields.items():
+            title, help_ = texts[name]
+            tooltip = f"{help_} ({field.minimum():g} – {field.maximum():,.15g})"
+            self._names[name].setText(title)
+            for widget in (field, self._names[name]):
+                widget.setToolTip(tooltip)
+            field.setAccessibleName(title)
+            field.setAccessibleDescription(tooltip)
+        self.dice.setToolTip(tr("playground.another_seed"))
+        self.dice.setAccessibleName(tr("playground.another_seed"))
+
+
+def _spin_box(name: str, low: float, high: float, step: float, decimals: int) -> QDoubleSpinBox:
+    box = set_object_name(_SpinBox(decimals=decimals, minimum=low, maximum=high, singleStep=step), name)
+    box.lineEdit().setTextMargins(4, 0, 4, 0)
+    box.setMinimumWidth(48)
+    return box

@@ -41,7 +41,7 @@ class PlaygroundController(QObject):
         self.sessions = [GenerationSession(create_process, self) for _ in range(_MAX_SESSIONS)]
         self.comparing = False
         self._runs_with_checkpoints: list[Path] = []  # newest first
-        self._requested_device = "auto"
+        self.requested_device = "auto"
         self.machine: MachineInfo | None = None  # None: not probed yet
         self._run_hello: protocol.Hello | None = None  # of the active run
         self._page: PlaygroundPage | None = None
@@ -79,6 +79,16 @@ class PlaygroundController(QObject):
     def visible_sessions(self) -> list[GenerationSession]:
         return self.sessions if self.comparing else self.sessions[:1]
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model is loaded or generates."""
+        return any(session.is_busy for session in self.visible_sessions)
+
+    @property
+    def can_generate(self) -> bool:
+        """Whether a checkpoint is available."""
+        return any(self._model_key(session) is not None for session in self.visible_sessions)
+
     def select_checkpoint(self, checkpoint: Path) -> None:
         """Select a checkpoint for the first session."""
         self._select(self.sessions[0], checkpoint.parent.parent, checkpoint)
@@ -95,7 +105,7 @@ class PlaygroundController(QObject):
         self.refresh()
 
     def set_device(self, device: str) -> None:
-        self._requested_device = device
+        self.requested_device = device
         self._unload_unselected()
         self.refresh()
 
@@ -123,7 +133,7 @@ class PlaygroundController(QObject):
     def device(self) -> DeviceChoice:
         """The device that models are loaded on."""
         gpus = len(self.machine.gpus) if self.machine else None
-        return choose_device(self._requested_device, gpus, self._training_device)
+        return choose_device(self.requested_device, gpus, self._training_device)
 
     @property
     def _training_device(self) -> str | None:
@@ -179,7 +189,7 @@ class PlaygroundController(QObject):
     def generate(self, prompt: str, sampling: SamplingOptions) -> None:
         """Generate text with every visible model."""
         answers = any(session.loaded is not None and session.loaded.chat for session in self.visible_sessions)
-        if any(session.is_busy for session in self.visible_sessions) or (answers and not prompt.strip()):
+        if self.is_busy or (answers and not prompt.strip()):
             return
         self._settings.sampling = asdict(sampling)
         for session in self.visible_sessions:
@@ -200,7 +210,7 @@ class PlaygroundController(QObject):
         """Replace the last text by one with another seed."""
         conversations = [session.conversation for session in self.visible_sessions]
         last = next((one.turns[-1] for one in conversations if one.turns), None)
-        if last is None or any(session.is_busy for session in self.visible_sessions):
+        if last is None or self.is_busy:
             return
         for conversation in conversations:
             if conversation.turns and conversation.turns[-1].prompt == last.prompt:
@@ -224,18 +234,7 @@ class PlaygroundController(QObject):
         page = self._page
         if page is None or not page.isVisible():
             return
-        from app.pages.playground.page import PageState
-
-        state = PageState(
-            comparing=self.comparing,
-            busy=any(session.is_busy for session in self.visible_sessions),
-            possible=any(self._model_key(session) is not None for session in self.visible_sessions),
-            has_turns=any(session.conversation.turns for session in self.visible_sessions),
-            device=self.device,
-            requested_device=self._requested_device,
-            gpus=len(self.machine.gpus) if self.machine else 0,
-        )
-        page.display(state)
+        page.display(self)
         training = self._training_run
         for session, column in zip(self.visible_sessions, page.columns, strict=False):
             runs = selectable_runs(self._runs_with_checkpoints, training, session.selection.run)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Self, get_args
+from typing import Self, get_args
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QLabel, QVBoxLayout, QWidget
 
-from app.core.idle_task import IdleTask
 from app.knob_texts import knob_group_title
 from app.pages.page import Page, ShownRun
 from app.pages.setup.form import SetupForm, form_knobs
@@ -28,21 +26,6 @@ from app.widgets.basic import (
 )
 from trainer_core.config import KnobGroup, knobs
 
-_SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "optimizer": (
-        "optimizer", "muon_momentum", "weight_decay", "beta1", "beta2", "adam_epsilon", "grad_clip",
-    ),
-    "bad_steps": ("on_bad_step", "spike_factor", "bad_step_limit"),
-    "fast_paths": (
-        "compile", "cuda_graphs", "attention", "chunked_loss", "tf32", "activation_checkpointing",
-        "activation_memory_budget",
-    ),
-    "loading": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "low_memory"),
-}  # fmt: skip
-"""Subsections: they follow the other settings of their group."""
-
-_INITIAL_FIELDS: Final = 5  # visible at first
-
 
 class AllSettingsPage(Page):
     """All settings. The fields are created when the page is first shown: they would delay the first paint."""
@@ -51,10 +34,7 @@ class AllSettingsPage(Page):
         super().__init__(parent)
         self._form = form
         self.fields: list[KnobField] = []
-        self._steps: Iterator[None] | None = None  # each creates a field
-        self._build_task = IdleTask(self)
-        self._build_task.finished.connect(self._filter)
-        self._headings: dict[str, QLabel] = {}  # by section
+        self._headings: dict[str, QLabel] = {}  # by group
         self.search = line_edit("searchKnobs", clear=True)
         self.only_changed = set_object_name(QCheckBox(), "onlyChanged")
         self._count_label, self.reset_all = label("muted"), push_button("resetAll")
@@ -95,35 +75,22 @@ class AllSettingsPage(Page):
     def construct(cls, palette: Palette, form: SetupForm) -> Self:
         return cls(form)
 
-    @property
-    def is_built(self) -> bool:
-        return len(self.fields) == len(form_knobs())
-
     def build(self) -> None:
-        """Create the fields: the first ones immediately, the others in an idle task."""
-        if self._steps is None:
-            self._column.addStretch(1)
-            self._steps = self._create_fields()
-            for _ in range(_INITIAL_FIELDS):
-                next(self._steps)
-            self._build_task.start(self._steps)
-
-    def _create_fields(self) -> Iterator[None]:
-        for name in sort_by_section(form_knobs()):
-            knob, section = knobs()[name], section_of(name)
-            if section not in self._headings:
-                self._headings[section] = label("section" if section == knob.group else "subsection")
-                self._headings[section].setText(knob_group_title(section))
-                self._add(self._headings[section])
-            field = KnobField(knob, self._form, full=True, parent=self._inner)
-            self.fields.append(field)
-            field.move(0, self._inner.height())  # not visible until it is laid out
-            field.setVisible(self._is_match(field))
-            self._add(field)
-            yield
-
-    def _add(self, widget: QWidget) -> None:
-        self._column.insertWidget(self._column.count() - 1, widget)
+        """Create the fields."""
+        if self.fields:
+            return
+        names = form_knobs()
+        for group in get_args(KnobGroup):
+            heading = self._headings[group] = label("section")
+            heading.setText(knob_group_title(group))
+            self._column.addWidget(heading)
+            for name in names:
+                if knobs()[name].group == group:
+                    field = KnobField(knobs()[name], self._form, full=True, parent=self._inner)
+                    self.fields.append(field)
+                    self._column.addWidget(field)
+        self._column.addStretch(1)
+        self._filter()
 
     def show_run(self, run: ShownRun) -> None:
         self._next_run_note.setVisible(run.is_training)  # changes apply to the next run
@@ -133,10 +100,8 @@ class AllSettingsPage(Page):
         self.build()
 
     def reveal(self, name: str) -> None:
-        """Focus the field of a setting. Creates all fields first: they would move it."""
+        """Focus the field of a setting."""
         self.build()
-        for _ in self._steps or ():
-            pass
         field = next(field for field in self.fields if field.knob.name == name)
         if field.isHidden():
             self.search.clear()
@@ -152,10 +117,9 @@ class AllSettingsPage(Page):
         self.reset_all.setToolTip(tr("setup.all_settings_back_those_preset"))
         self._empty_label.setText(tr("setup.no_setting_matches"))
         self._next_run_note.setText(tr("setup.for_the_next_run"))
-        for section, heading in self._headings.items():
-            heading.setText(knob_group_title(section))
-        if self.is_built:
-            self._filter()
+        for group, heading in self._headings.items():
+            heading.setText(knob_group_title(group))
+        self._filter()
 
     def _on_changed(self) -> None:
         self.reset_all.setEnabled(any(map(self._form.is_changed, form_knobs())))
@@ -167,21 +131,16 @@ class AllSettingsPage(Page):
         self._scroll.verticalScrollBar().setValue(0)  # shows the first match
 
     def _filter(self) -> None:
-        visible: set[str] = set()
-        count = 0
+        matches = [field for field in self.fields if self._is_match(field)]
         for field in self.fields:
-            is_match = self._is_match(field)
-            count += is_match
-            if field.isHidden() is is_match:
-                field.setVisible(is_match)
-            if is_match:
-                visible |= {field.knob.group, section_of(field.knob.name)}
-        for section, heading in self._headings.items():
-            heading.setVisible(section in visible)
-        self._empty_label.setVisible(bool(self.fields) and not visible)
+            field.setVisible(field in matches)
+        groups = {field.knob.group for field in matches}
+        for group, heading in self._headings.items():
+            heading.setVisible(group in groups)
+        self._empty_label.setVisible(bool(self.fields) and not matches)
         total = len(form_knobs())
-        key = "setup.all_settings_2" if count == total else "setup.shown_of_all"
-        self._count_label.setText(tr(key, shown=count, all=total))
+        key = "setup.all_settings_2" if len(matches) == total else "setup.shown_of_all"
+        self._count_label.setText(tr(key, shown=len(matches), all=total))
 
     def _is_match(self, field: KnobField) -> bool:
         """Whether the field is shown. A field with the focus counts as changed."""
@@ -189,19 +148,3 @@ class AllSettingsPage(Page):
             not self.only_changed.isChecked() or self._form.is_changed(field.knob.name) or field.editor.hasFocus()
         )
         return is_included and field.matches(self.search.text())
-
-
-def section_of(name: str) -> str:
-    """Subsection of a setting, or its group."""
-    return next((section for section, names in _SECTIONS.items() if name in names), knobs()[name].group)
-
-
-def sort_by_section(names: Sequence[str]) -> list[str]:
-    """Sort settings by group, within it by subsection; those without a subsection come first."""
-    groups, sections = list(get_args(KnobGroup)), ["", *_SECTIONS]
-
-    def sort_key(name: str) -> tuple[int, int]:
-        group, section = knobs()[name].group, section_of(name)
-        return groups.index(group), sections.index("" if section == group else section)
-
-    return sorted(names, key=sort_key)

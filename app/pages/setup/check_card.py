@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QToolButton, QVBoxLayout, QWidget
 
 from app.core.preview_cache import PreviewResult
@@ -35,7 +34,6 @@ METRICS: Final = ("memory", "speed", "time", "disk")
 _COLOURS: Final = {"fits": "good", "tight": "warn", "does_not_fit": "bad"}
 _PROGRESS_STEPS: Final = 1000
 _MAX_OFFERS: Final = 4
-_NARROW_WIDTH: Final = 620  # pixels
 _MIN_HEIGHT: Final = 120  # pixels; a lower window scrolls the card
 
 
@@ -62,8 +60,6 @@ class CheckCard(TranslatableWidget):
         super().__init__(parent)
         self._palette = palette
         self._state = CheckState()
-        self._displayed: object = None
-        self._narrow: bool | None = None
         self._icon, self.verdict, self.facts = QLabel(), label("verdict"), ElidedLabel()
         self.facts.setObjectName("muted")
         self.cancel, self._close = push_button("cancelCheck"), set_object_name(QToolButton(), "flat")
@@ -74,8 +70,7 @@ class CheckCard(TranslatableWidget):
         self.failure, self.notes = label("error", wrap=True), label("warnText", wrap=True)
         self.hint, self._offers_title = label("warnText", wrap=True), label("muted", wrap=True)
         self.offers: list[QWidget] = []  # their Apply buttons
-        self._metrics, self._offers = QGridLayout(), QGridLayout()
-        self._metrics_box = QWidget()
+        self._metrics_box, self._offers = QWidget(), QGridLayout()
         self._arrange()
         self.cancel.clicked.connect(self.cancel_requested)
         self._close.clicked.connect(self.closed)
@@ -93,10 +88,15 @@ class CheckCard(TranslatableWidget):
         header.addWidget(self.facts, 1)
         header.addWidget(self.cancel)
         header.addWidget(self._close)
-        self._metrics_box.setLayout(self._metrics)
-        self._metrics.setContentsMargins(0, 0, 0, 0)
-        self._metrics.setHorizontalSpacing(3 * SPACING)
-        self._metrics.setVerticalSpacing(2)
+        metrics = QGridLayout(self._metrics_box)
+        metrics.setContentsMargins(0, 0, 0, 0)
+        metrics.setHorizontalSpacing(3 * SPACING)
+        metrics.setVerticalSpacing(2)
+        metrics.setColumnStretch(1, 1)
+        for row, name in enumerate(METRICS):
+            metrics.addWidget(self.titles[name], row, 0)
+            metrics.addWidget(self.values[name], row, 1)
+        metrics.addWidget(self.bar, len(METRICS), 0, 1, 2)
         self._offers.setHorizontalSpacing(2 * SPACING)
         self._offers.setVerticalSpacing(SPACING // 2)
         self._offers.setColumnStretch(0, 1)
@@ -111,34 +111,16 @@ class CheckCard(TranslatableWidget):
             layout = QVBoxLayout(parent)
             layout.setContentsMargins(0, 0, 0, 0)
             layout.addWidget(widget)
-        self._arrange_metrics(_NARROW_WIDTH)
-
-    def _arrange_metrics(self, width: int) -> None:
-        """Four metrics in a row, or two in a narrow window."""
-        narrow = width < _NARROW_WIDTH
-        if narrow is self._narrow:
-            return
-        self._narrow = narrow
-        columns = 2 if narrow else len(METRICS)
-        for place, name in enumerate(METRICS):
-            row, column = divmod(place, columns)
-            self._metrics.addWidget(self.titles[name], 3 * row, column)
-            self._metrics.addWidget(self.values[name], 3 * row + 1, column)
-        self._metrics.addWidget(self.bar, 2, 0)
-        for column in range(len(METRICS)):
-            self._metrics.setColumnStretch(column, 1 if column < columns else 0)
 
     # --- display ---------------------------------------------------------------------------------------
 
     def display(self, state: CheckState) -> None:
         """Show `state`; cheap if it has not changed."""
+        if state == self._state and state.running is None:
+            return
         self._state = state
         report = state.result.report if state.result and not state.running and not state.failure else None
         self._show_progress(state)
-        displayed = (id(report), state.is_current, state.applied, state.failure, state.running is None)
-        if displayed == self._displayed:
-            return
-        self._displayed = displayed
         set_text_if_changed(self.failure, state.failure)
         self.failure.setVisible(bool(state.failure))
         self._close.setVisible(state.running is None)
@@ -245,12 +227,8 @@ class CheckCard(TranslatableWidget):
         self._redisplay()
 
     def _redisplay(self) -> None:
-        self._displayed = None
-        self.display(self._state)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
-        super().resizeEvent(event)
-        self._arrange_metrics(event.size().width())
+        state, self._state = self._state, CheckState()
+        self.display(state)
 
 
 def _format_measurement(report: CheckReport) -> str:

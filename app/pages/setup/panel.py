@@ -11,7 +11,7 @@ from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
 from app.pages.setup.onboarding_bar import OnboardingBar
 from app.pages.setup.preset_chooser import KeptChangesNotice, PresetChooser
-from app.pages.setup.source_lists import TrainingDataEditor, ValidationDataEditor
+from app.pages.setup.source_lists import SourceEditor
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
@@ -42,7 +42,7 @@ class SetupPanel(TranslatableWidget):
         self._headings = {name: label("section") for name in ("preset", "data", "validation", "name", "knobs")}
         self.presets = PresetChooser()
         self.kept_notice = KeptChangesNotice(form, self.presets.combo_box)
-        self.data, self.validation = TrainingDataEditor(), ValidationDataEditor()
+        self.data, self.validation = SourceEditor("training"), SourceEditor("validation")
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
@@ -108,7 +108,8 @@ class SetupPanel(TranslatableWidget):
         form = self._form
         if name in (VALIDATION, "validation_fraction"):
             fraction = form.value("validation_fraction") if form.is_valid("validation_fraction") else 0.0
-            self.validation.display(form.validation_data, form.data, fraction)
+            self.validation.recent = form.data[::-1]
+            self.validation.display(form.validation_data, fraction)
 
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""

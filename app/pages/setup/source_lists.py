@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QListWidget, QListWidgetItem, QMenu, QToolButton, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QFileDialog, QListWidget, QListWidgetItem, QMenu, QToolButton
 
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
 from app.pages.setup import texts
@@ -22,6 +22,7 @@ from app.widgets.basic import (
     TranslatableWidget,
     horizontal_layout,
     move_focus,
+    placeholder_label,
     plain_tooltip,
     push_button,
     restyle,
@@ -33,6 +34,14 @@ _VISIBLE_ROWS: Final = 2
 _MAX_RECENT: Final = 8
 _MAX_MENU_WIDTH: Final = 420  # pixels
 _PATH: Final = Qt.ItemDataRole.UserRole
+_TEXTS: Final = {  # name of the list, titles of the dialogs, kind of files
+    "training": (
+        "setup.data_to_train_on", "setup.add_files_train_on", "setup.add_folder_train_on", "setup.training_data",
+    ),
+    "validation": (
+        "setup.validation_data", "setup.add_files_to_evaluate", "setup.add_folder_evaluate", "setup.validation_data",
+    ),
+}  # fmt: skip
 
 
 class SourceList(QListWidget):
@@ -42,12 +51,13 @@ class SourceList(QListWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.hint = ""
         self.setObjectName("dataList")
         self.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setUniformItemSizes(True)
+        self.setFixedHeight(self.fontMetrics().lineSpacing() * _VISIBLE_ROWS + 3 * SPACING)
+        self.hint = placeholder_label(self)
 
     def set_paths(self, paths: Sequence[str]) -> None:
         self.clear()
@@ -56,6 +66,7 @@ class SourceList(QListWidget):
             item.setData(_PATH, path)
             item.setToolTip(plain_tooltip(item.text()))
             self.addItem(item)
+        self.hint.setVisible(not paths)
 
     def selected_paths(self) -> list[str]:
         return [str(item.data(_PATH)) for item in self.selectedItems()]
@@ -66,84 +77,98 @@ class SourceList(QListWidget):
             item = self.item(row)
             item.setSelected(item.data(_PATH) in paths)
 
-    def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
-        return QSize(200, self.fontMetrics().lineSpacing() * _VISIBLE_ROWS + 3 * SPACING)
-
-    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
-        return QSize(80, self.sizeHint().height())
-
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
         if event.matches(QKeySequence.StandardKey.Delete):
             self.delete_pressed.emit()
         else:
             super().keyPressEvent(event)
 
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
-        super().paintEvent(event)
-        if self.count() == 0:
-            painter = QPainter(self.viewport())
-            painter.setPen(self.palette().placeholderText().color())
-            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.hint)
-
-    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
-        if event.type() == QEvent.Type.LanguageChange:
-            self.viewport().update()
-        super().changeEvent(event)
-
 
 class SourceEditor(TranslatableWidget):
-    """List of sources with a summary. Emits the paths to add or remove; subclasses arrange the widgets."""
+    """List of sources with a summary. Emits the paths to add or remove.
+
+    Training data also has a preview and a menu of built-in and recent data. Validation data is only a line of text
+    while a fraction of the training data is held out instead.
+    """
 
     added = Signal(list)
     removed = Signal(list)
+    preview_requested = Signal()
 
-    def __init__(self, remove_name: str) -> None:
+    def __init__(self, kind: Literal["training", "validation"]) -> None:
         super().__init__()
+        self._kind, self._is_training = kind, kind == "training"
         self._paths: list[str] = []
         self._summary: SourceSummary | None = None  # None: not known yet
+        self._fraction = 0.0  # held out if there is no validation data
         self.recent: list[str] = []  # other paths; the dialogs begin in the folder of the first that exists
-        self._files_title = self._folder_title = self._kind = ""  # of the file dialogs
         self.list, self.summary = SourceList(), set_object_name(ElidedLabel(), "muted")
-        self._next_focus: QWidget = self.list  # takes the focus of the remove button
-        self.remove_button = push_button(remove_name)
+        self.add_file, self.add_folder = push_button("addFile"), push_button("addFolder")
+        self._more, self._menu = IconButton("unfold", "moreData"), QMenu(self)
+        self.preview_button, self.remove_button = push_button("link"), push_button("removeData")
+        self._more.setMenu(self._menu)
+        self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.remove_button.setEnabled(False)
+        buttons = horizontal_layout(self.add_file, self.add_folder, self._more, spacing=SPACING // 2)
+        buttons.addStretch(1)
+        buttons.addWidget(self.remove_button)
+        layout = vertical_layout(spacing=SPACING // 2)
+        layout.addWidget(self.list)
+        layout.addLayout(horizontal_layout((self.summary, 1), self.preview_button))
+        layout.addLayout(buttons)
+        self.setLayout(layout)
+        self._more.setVisible(self._is_training)
+        self.preview_button.setVisible(self._is_training)
+        self._connect()
+        self.retranslate()
+
+    def _connect(self) -> None:
+        self._menu.aboutToShow.connect(self._fill_menu)
+        self.preview_button.clicked.connect(self.preview_requested)
+        self.add_file.clicked.connect(self.ask_files)
+        self.add_folder.clicked.connect(self.ask_folder)
         self.remove_button.clicked.connect(self._remove_selected)
         self.list.delete_pressed.connect(self._remove_selected)
         self.list.itemSelectionChanged.connect(lambda: self.remove_button.setEnabled(bool(self.list.selectedItems())))
 
-    def _arrange(self, *rows: QHBoxLayout) -> None:
-        """Lay out the list and rows below it."""
-        layout = vertical_layout(spacing=SPACING // 2)
-        layout.addWidget(self.list)
-        for row in rows:
-            layout.addLayout(row)
-        self.setLayout(layout)
+    def display(self, paths: list[str], fraction: float = 0.0) -> None:
+        """Show `paths`. If there is no validation data, `fraction` of the training data is held out."""
+        if paths != self._paths:
+            self._summary = None
+        self._paths, self._fraction = paths, fraction
+        self.list.set_paths(paths)
+        self.remove_button.setEnabled(False)
+        self.preview_button.setEnabled(bool(paths))
+        for widget in (self.list, self.remove_button):
+            widget.setVisible(self._is_training or bool(paths))
+        self.set_summary(self._summary)
 
     def set_summary(self, summary: SourceSummary | None) -> None:
         """Show what the sources contain; None: not known yet."""
         self._summary = summary
-        text, is_warning = self._format_summary()
+        text, is_warning = texts.format_source_summary(summary, self._paths)
+        if not self._paths and not self._is_training:
+            share = f"{100 * self._fraction:.3g} %"
+            key = "setup.share_data_or_validation_split" if self._fraction else "setup.none_or_datas_validation_split"
+            text = tr(key, share=share)
         self.summary.setText(text)
         name = "warnText" if is_warning else "muted"
         if self.summary.objectName() != name:
             restyle(set_object_name(self.summary, name))
 
-    def _format_summary(self) -> tuple[str, bool]:
-        """Text, and whether it is a warning."""
-        return texts.format_source_summary(self._summary, self._paths)
-
     def ask_files(self) -> None:
         """Add files from a file dialog whose filter lists every supported format."""
         from trainer_core.data.formats import file_patterns  # takes 20 ms to import
 
-        filters = f"{self._kind} ({' '.join(file_patterns())});;{tr('setup.all_files')}"
+        _, title, _, kind = map(tr, _TEXTS[self._kind])
+        filters = f"{kind} ({' '.join(file_patterns())});;{tr('setup.all_files')}"
         option = QFileDialog.Option.HideNameFilterDetails
-        paths, _ = QFileDialog.getOpenFileNames(self, self._files_title, self._start_folder(), filters, options=option)
+        paths, _ = QFileDialog.getOpenFileNames(self, title, self._start_folder(), filters, options=option)
         if paths:
             self.added.emit([str(Path(path)) for path in paths])
 
     def ask_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self, self._folder_title, self._start_folder())
+        path = QFileDialog.getExistingDirectory(self, tr(_TEXTS[self._kind][2]), self._start_folder())
         if path:
             self.added.emit([str(Path(path))])
 
@@ -154,46 +179,9 @@ class SourceEditor(TranslatableWidget):
 
     def _remove_selected(self) -> None:
         if selected := self.list.selected_paths():
-            move_focus(self.remove_button, self._next_focus)
+            is_last = len(selected) == len(self._paths)
+            move_focus(self, self.add_file if is_last and not self._is_training else self.list)
             self.removed.emit(selected)
-
-    def _set_paths(self, paths: list[str]) -> None:
-        self._paths = paths
-        self.list.set_paths(paths)
-        self.remove_button.setEnabled(False)
-
-    def retranslate(self) -> None:
-        self.remove_button.setText(tr("setup.remove"))
-        self.list.set_paths(self._paths)
-        self.set_summary(self._summary)
-
-
-class TrainingDataEditor(SourceEditor):
-    """Training data; built-in and recent data are in a menu."""
-
-    preview_requested = Signal()
-
-    def __init__(self) -> None:
-        super().__init__("removeData")
-        self._add_file, self._add_folder = push_button("addFile"), push_button("addFolder")
-        self._more, self._menu = IconButton("unfold", "moreData"), QMenu(self)
-        self.preview_button = push_button("link")
-        self._menu.aboutToShow.connect(self._fill_menu)
-        self._more.setMenu(self._menu)
-        self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.preview_button.clicked.connect(self.preview_requested)
-        self._add_file.clicked.connect(self.ask_files)
-        self._add_folder.clicked.connect(self.ask_folder)
-        buttons = horizontal_layout(self._add_file, self._add_folder, self._more, spacing=SPACING // 2)
-        buttons.addStretch(1)
-        buttons.addWidget(self.remove_button)
-        self._arrange(horizontal_layout((self.summary, 1), self.preview_button), buttons)
-        self.retranslate()
-
-    def display(self, paths: list[str]) -> None:
-        self._set_paths(paths)
-        self.preview_button.setEnabled(bool(paths))
-        self.set_summary(None)
 
     def _fill_menu(self) -> None:
         self._menu.clear()
@@ -210,60 +198,22 @@ class TrainingDataEditor(SourceEditor):
         action.triggered.connect(lambda: self.added.emit([path]))
 
     def retranslate(self) -> None:
-        self._files_title, self._folder_title = tr("setup.add_files_train_on"), tr("setup.add_folder_train_on")
-        self._kind = tr("setup.training_data")
-        self.list.hint = tr("setup.drop_files_or_folders_here")
-        self.list.setAccessibleName(tr("setup.data_to_train_on"))
-        self._add_file.setText(tr("setup.add_file"))
-        self._add_folder.setText(tr("setup.add_folder"))
+        name, files_title, folder_title, _ = map(tr, _TEXTS[self._kind])
+        self.list.setAccessibleName(name)
+        self.list.hint.setText(tr("setup.drop_files_or_folders_here"))
+        for button, text, title in (
+            (self.add_file, tr("setup.add_file"), files_title),
+            (self.add_folder, tr("setup.add_folder"), folder_title),
+        ):
+            button.setText(text)
+            button.setAccessibleName(title)
+            button.setToolTip("" if self._is_training else tr("setup.measure_eval_loss_on_files"))
         self._more.setToolTip(tr("setup.built_in_recent_data"))
         self._more.setAccessibleName(tr("setup.built_in_recent_data"))
+        self.remove_button.setText(tr("setup.remove"))
         delete_key = QKeySequence(QKeySequence.StandardKey.Delete)
         self.remove_button.setToolTip(delete_key.toString(QKeySequence.SequenceFormat.NativeText))
         self.preview_button.setText(tr("setup.look_at_it"))
         self.preview_button.setToolTip(tr("setup.read_some_data_show_what"))
-        super().retranslate()
-
-
-class ValidationDataEditor(SourceEditor):
-    """Validation data; only a line of text while a fraction of the training data is held out instead."""
-
-    def __init__(self) -> None:
-        super().__init__("removeValidation")
-        self._fraction = 0.0
-        self._add, menu = push_button("link"), QMenu(self)
-        self._next_focus = self._add
-        self.add_file, self.add_folder = menu.addAction(""), menu.addAction("")
-        self._add.setMenu(menu)
-        self.add_file.triggered.connect(self.ask_files)
-        self.add_folder.triggered.connect(self.ask_folder)
-        self._arrange(horizontal_layout((self.summary, 1), self._add, self.remove_button))
-        self.retranslate()
-
-    def display(self, paths: list[str], training_paths: list[str], fraction: float) -> None:
-        """Show `paths`; if there are none, `fraction` of the training data is held out."""
-        if paths != self._paths:
-            self._summary = None
-        self.recent, self._fraction = training_paths[::-1], fraction
-        self._set_paths(paths)
-        self.list.setVisible(bool(paths))
-        self.remove_button.setVisible(bool(paths))
+        self.list.set_paths(self._paths)
         self.set_summary(self._summary)
-
-    def _format_summary(self) -> tuple[str, bool]:
-        if self._paths:
-            return super()._format_summary()
-        if not self._fraction:
-            return tr("setup.none_or_datas_validation_split"), False
-        return tr("setup.share_data_or_validation_split", share=f"{100 * self._fraction:.3g} %"), False
-
-    def retranslate(self) -> None:
-        self._files_title, self._folder_title = tr("setup.add_files_to_evaluate"), tr("setup.add_folder_evaluate")
-        self._kind = tr("setup.validation_data")
-        self.list.setAccessibleName(tr("setup.validation_data"))
-        self.add_file.setText(tr("setup.add_file"))
-        self.add_folder.setText(tr("setup.add_folder"))
-        self._add.setToolTip(tr("setup.measure_eval_loss_on_files"))
-        self._add.setAccessibleName(tr("setup.add_validation_data"))
-        self._add.setText(tr("setup.add"))
-        super().retranslate()
