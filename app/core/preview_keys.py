@@ -1,19 +1,21 @@
-"""Cache keys of data previews and checks: the data and settings that a report depends on."""
+"""Results of data previews and checks, and their keys: the data and settings that a report depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
 
+from trainer_core import protocol
 from trainer_core.config import knobs
 from trainer_core.protocol import MeasuredSettings
 
 PreviewKey = tuple[tuple[str, Any], ...]
 """(name, value) of the data and each setting."""
+ReportT = TypeVar("ReportT", bound=protocol.Event)
 
 # A data preview depends on the settings of the group "data" and on these.
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
-_NON_READER_KEYS: Final = ("max_seq_len", *_STEP_KEYS)
 _NOT_PREVIEWED: Final = ("preset", "data", "cache_dir")
 # Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.
 _NOT_CHECKED: Final = frozenset(
@@ -32,7 +34,7 @@ def preview_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
     names = [
         name
         for name, knob in knobs().items()
-        if name in _NON_READER_KEYS or (knob.group == "data" and name not in _NOT_PREVIEWED)
+        if name in ("max_seq_len", *_STEP_KEYS) or (knob.group == "data" and name not in _NOT_PREVIEWED)
     ]
     return _build_key(values, data, names)
 
@@ -54,11 +56,35 @@ def sequence_key(key: PreviewKey) -> PreviewKey:
     return tuple(part for part in key if part[0] not in _STEP_KEYS)
 
 
-def source_key(key: PreviewKey) -> PreviewKey:
-    """Part of a preview's key that determines whether the data can be read."""
-    return tuple(part for part in key if part[0] not in _NON_READER_KEYS)
-
-
 def offered_settings(measured: MeasuredSettings) -> dict[str, Any]:
     """Settings that make a configuration the measured one."""
     return {name: getattr(measured, name) for name in _OFFERED_KEYS}
+
+
+@dataclass(slots=True)
+class PreviewResult(Generic[ReportT]):
+    """Report of a preview or check, with its messages."""
+
+    key: PreviewKey
+    report_type: type[ReportT]
+    report: ReportT | None = None
+    warnings: list[protocol.CodedEvent] = field(default_factory=list)
+    error: protocol.Error | None = None
+    phase: protocol.PhaseName | None = None
+    progress: protocol.Progress | None = None
+
+    def process(self, event: protocol.AnyEvent) -> None:
+        """Process an event of the trainer."""
+        if isinstance(event, self.report_type):
+            self.report = event
+        match event:
+            case protocol.Phase():
+                self.phase = event.phase
+            case protocol.Progress():
+                self.progress = event
+            case protocol.Warn() | protocol.Advice():
+                self.warnings.append(event)
+            case protocol.Error():
+                self.error = event
+            case _:
+                pass

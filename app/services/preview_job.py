@@ -6,11 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer
 
 from app.core import command_line
-from app.core.preview_cache import PreviewCache, PreviewResult, ReportT
-from app.core.preview_keys import PreviewKey, preview_key, sequence_key
+from app.core.preview_keys import PreviewKey, PreviewResult, ReportT, preview_key, sequence_key
 from app.pages.setup.form import SetupForm
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from app.texts import tr
@@ -25,9 +24,9 @@ _KILL_TIMEOUT_MS: Final = 3_000  # after a cancel
 
 
 class PreviewJob(QObject, Generic[ReportT]):
-    """Runs at most one process at a time and caches the reports by configuration.
+    """Runs at most one process at a time and keeps the last report.
 
-    A subclass defines the command, the cache key of a report, and how the state is displayed.
+    A subclass defines the command, the key of a report, and how the state is displayed.
     """
 
     report_type: type[ReportT]
@@ -35,17 +34,14 @@ class PreviewJob(QObject, Generic[ReportT]):
     build_key: ClassVar[Callable[..., PreviewKey]]  # of `preview_keys`
     unexpected_exit_key: ClassVar[str]  # text with `{code}` and `{words}`
 
-    data_checked = Signal(object, object)  # PreviewKey of the data; Error, or None if the data can be read
-
     def __init__(
         self, form: SetupForm, show_error: Callable[[TraindeckError], None], process: TrainerProcess | None
     ) -> None:
         super().__init__(form)
         self._form, self._show_error = form, show_error
-        self.cache: PreviewCache[ReportT] = PreviewCache()
+        self.result: PreviewResult[ReportT] | None = None  # the last one with a report
         self.running: PreviewResult[ReportT] | None = None
         self._data: list[str] = []  # of the last process
-        self._data_key: PreviewKey = ()
         self._failed: ProcessOutcome | None = None  # if it ended without a report
         self.is_cancelling = False
         self.process = process or TrainerProcess(self)
@@ -57,7 +53,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         """Display the current state."""
 
     def compute_key(self) -> PreviewKey:
-        """Cache key of the current configuration."""
+        """Key of the current configuration."""
         return self.build_key(self._form.values(), self._form.data)
 
     # --- the process -------------------------------------------------------------------------------------
@@ -75,7 +71,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         if self.process.start(arguments):
             self.running = PreviewResult(self.compute_key(), self.report_type)
             self._failed, self.is_cancelling = None, False
-            self._data, self._data_key = form.data, preview_key(form.values(), form.data)
+            self._data = form.data
             self.refresh()
 
     def cancel(self) -> None:
@@ -106,14 +102,10 @@ class PreviewJob(QObject, Generic[ReportT]):
         if result is None:
             return
         if result.report is not None:
-            self.cache.store(result)
+            self.result = result
         elif not self.is_cancelling:
-            self._failed = outcome
-            self.cache.invalidate(result.key)
+            self._failed, self.result = outcome, None
         self.is_cancelling = False
-        is_rejected = result.error is not None and result.error.code.startswith("data.")
-        if is_rejected or result.report is not None:
-            self.data_checked.emit(self._data_key, result.error if is_rejected else None)
         self.refresh()
 
     # --- results -----------------------------------------------------------------------------------------
@@ -125,7 +117,15 @@ class PreviewJob(QObject, Generic[ReportT]):
 
     def find_result(self) -> tuple[PreviewResult[ReportT] | None, bool]:
         """The result to show, and whether it is of the current configuration."""
-        return self.cache.lookup(None if self.blocked_reason else self.compute_key())
+        if self.result is None or self.blocked_reason:
+            return self.result, False
+        return self.result, self.result.key == self.compute_key()
+
+    def expire_result(self) -> None:
+        """Mark the result as outdated."""
+        if self.result is not None:
+            self.result.key = ()
+            self.refresh()
 
     def format_failure(self) -> str:
         """Why the last process ended without a report; empty if it did not, or other data has been selected."""
@@ -163,15 +163,12 @@ class DataPreviewJob(PreviewJob[DataReport]):
         page.preview_requested.connect(self.start)
         page.cancel_requested.connect(self.cancel)
 
-    def samples_per_epoch(self) -> tuple[int, bool] | None:
-        """Sequences of one epoch of the selected data, and whether that is exact; None without a preview."""
-        if self.blocked_reason or not self.cache.results:
+    def samples_per_epoch(self) -> int | None:
+        """Sequences of one epoch of the selected data; None without a preview."""
+        result = self.result
+        if result is None or result.report is None or self.blocked_reason:
             return None
-        wanted = sequence_key(self.compute_key())
-        for result in self.cache.results:
-            if result.report is not None and sequence_key(result.key) == wanted:
-                return result.report.samples_per_epoch, result.report.complete
-        return None
+        return result.report.samples_per_epoch if sequence_key(result.key) == sequence_key(self.compute_key()) else None
 
     def display(self, ready: Ready | None) -> None:
         """Update the page. `ready`: data of the displayed run."""

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFrame, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.core.preview_cache import PreviewResult
+from app.core.preview_keys import PreviewResult
 from app.pages.data.histogram import Histogram, format_short, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
@@ -37,7 +37,7 @@ def show_report(controller: Controller, report: protocol.DataReport) -> DataPage
     """Show a report as the result of a preview."""
     controller.window.show_page("data")
     found = PreviewResult(controller.preview_job.compute_key(), protocol.DataReport, report=report)
-    controller.preview_job.cache.store(found)
+    controller.preview_job.result = found
     controller.preview_job.display(None)
     return controller.window.data
 

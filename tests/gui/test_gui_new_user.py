@@ -74,8 +74,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     assert text.exists()
     assert controller.form.undo_stack.canUndo()  # the typed settings can be undone
     assert path.hint.text() == "Trained. Next: Try it"
-    qtbot.mouseClick(path.hint, LEFT)
-    assert window.tabs.currentWidget() is window.pages["try"]
+    window.show_page("try")
     qtbot.waitUntil(window.playground.write.isEnabled, timeout=20_000)
     controller.form.set_text("max_steps", "13")
     assert path.hint.text() == "Next: check that it fits, or start at once"

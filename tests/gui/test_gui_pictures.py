@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.core.preview_cache import PreviewResult
+from app.core.preview_keys import PreviewResult
 from app.core.queue import new_item
 from app.core.settings import SettingsStore
 from app.services import gpu_probe
@@ -60,7 +60,7 @@ def stage(make_window: MakeWindow, own_folders: Path, qtbot: QtBot) -> Callable[
         items = [new_item(name, "quickstart", {"max_steps": 200}, ["builtin:python"]) for name in ("first", "第二")]
         controller.queue_controller.queue.add(items)
         report = protocol.DataReport, EVENTS[protocol.DataReport]
-        controller.preview_job.cache.store(PreviewResult(controller.preview_job.compute_key(), *report))
+        controller.preview_job.result = PreviewResult(controller.preview_job.compute_key(), *report)
         controller.open_run(own_folders / "runs" / "python 24M")
         qtbot.waitUntil(
             lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=20_000

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.preview_cache import PreviewCache, PreviewResult
-from app.core.preview_keys import check_key, offered_settings, preview_key, sequence_key, source_key
+from app.core.preview_keys import PreviewResult, check_key, offered_settings, preview_key, sequence_key
 from trainer_core import protocol
 from trainer_core.config import knobs
 from trainer_core.docgen.examples import EVENTS
@@ -43,16 +42,6 @@ def test_the_sequences_do_not_depend_on_the_length_of_the_run() -> None:
     assert sequence_key(preview_key({"max_seq_len": 64}, ["a"])) != key
 
 
-def test_whether_data_can_be_read_depends_on_files_and_reading_settings_only() -> None:
-    key = source_key(preview_key({}, ["a"]))
-    assert source_key(preview_key({"batch_size": 3, "max_seq_len": 64}, ["a"])) == key
-    for other in (
-        preview_key({}, ["b"]),
-        preview_key({"text_column": "t"}, ["a"]),
-    ):
-        assert source_key(other) != key
-
-
 def test_an_offer_of_a_check_contains_settings_only() -> None:
     [offer] = EVENTS[protocol.CheckReport].alternatives
     assert set(offered_settings(offer)) <= set(knobs())
@@ -66,35 +55,3 @@ def test_events_are_collected_in_the_result() -> None:
     for event in (warning, progress, error, protocol.Phase(phase="done")):
         found.process(event)
     assert (found.report, found.warnings, found.progress, found.error) == (REPORT, [warning], progress, error)
-
-
-def test_an_unknown_configuration_shows_the_last_result() -> None:
-    cache = PreviewCache[protocol.DataReport]()
-    assert cache.lookup(preview_key({}, ["a"])) == (None, False)
-    first, second = result("a"), result("b")
-    cache.store(first)
-    cache.store(second)
-    assert cache.lookup(first.key) == (first, True)
-    assert cache.lookup(preview_key({}, ["c"])) == (first, False)
-    assert cache.lookup(None) == (first, False)
-    newer = result("b")
-    cache.store(newer)
-    assert cache.lookup(newer.key) == (newer, True)
-
-
-def test_no_result_is_shown_after_a_failure() -> None:
-    cache = PreviewCache[protocol.DataReport]()
-    first, second = result("a"), result("b")
-    cache.store(first)
-    cache.store(second)
-    cache.invalidate(second.key)
-    assert cache.lookup(second.key) == (None, False)
-    assert cache.lookup(first.key) == (first, True)
-
-
-def test_the_cache_keeps_the_newest_results() -> None:
-    cache = PreviewCache[protocol.DataReport]()
-    for number in range(20):
-        cache.store(result(str(number)))
-    assert cache.lookup(preview_key({}, ["19"]))[1]
-    assert not cache.lookup(preview_key({}, ["0"]))[1]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from app.core.run_length import RunLength, compute_run_length
-from trainer_core.data.report.statistics import steps_per_epoch
+from app.pages.setup.texts import format_run_length
 
 
 def test_max_steps_determine_the_length() -> None:
     values = {"max_steps": 400, "max_epochs": 1, "batch_size": 4, "gradient_accumulation_steps": 2}
-    assert compute_run_length(values, None) == RunLength(True, 400, None)
-    assert compute_run_length(values, 8000) == RunLength(True, 400, 0.4)
-    assert compute_run_length(values, 800, exact=False) == RunLength(True, 400, 4.0, exact=False)
+    assert format_run_length(values, None) == "Ends after 400 steps; the epochs are not used"
+    assert format_run_length(values, 8000) == "Ends after 400 steps: about 0.4 epochs"
 
 
 def test_without_max_steps_the_epochs_determine_the_length() -> None:
     values = {"max_steps": 0, "max_epochs": 3, "batch_size": 4, "gradient_accumulation_steps": 2}
-    assert compute_run_length(values, None) == RunLength(False, None, 3.0)
-    assert compute_run_length(values, 81) == RunLength(False, 33, 3.0)
-    assert steps_per_epoch(81, 8) == (11, 10)
+    assert format_run_length(values, None) == "Ends after 3 passes over the data"
+    assert format_run_length(values, 81) == "Ends after 3 epochs: about 33 steps"
+    assert format_run_length({**values, "max_epochs": 1}, 81) == "Ends after one epoch: about 11 steps"

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
-from app.core.preview_cache import PreviewResult
+from app.core.preview_keys import PreviewResult
 from app.pages.data.sample_view import SamplesCard
 from app.pages.data.sources_table import SourcesTable
 from app.pages.page import Page

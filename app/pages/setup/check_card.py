@@ -8,8 +8,7 @@ from typing import Final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QToolButton, QVBoxLayout, QWidget
 
-from app.core.preview_cache import PreviewResult
-from app.core.preview_keys import offered_settings
+from app.core.preview_keys import PreviewResult, offered_settings
 from app.pages.performance import execution_texts
 from app.texts import tr
 from app.theme.icons import icon, pixmap

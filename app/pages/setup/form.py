@@ -129,34 +129,28 @@ class SetupForm(QObject):
     def has_own_data(self) -> bool:
         return any(not path.startswith(BUILTIN_PREFIX) for path in self.data)
 
+    @property
+    def validation_data(self) -> list[str]:
+        """Files and folders to evaluate; empty: a fraction of the data is held out."""
+        return list(_parse(VALIDATION, self.text(VALIDATION)))
+
     def add_data(self, paths: list[str]) -> None:
         """Add files, folders or built-in data. The first file or folder replaces the data of the preset."""
         own = [path for path in paths if not path.startswith(BUILTIN_PREFIX)]
         kept = self.data if self.has_own_data() or not own else []
         self.set_data(list(dict.fromkeys([*kept, *paths])))
 
-    def remove_data(self, paths: list[str]) -> None:
-        self.set_data([path for path in self.data if path not in paths])
-
     def set_data(self, paths: list[str]) -> None:
         self.data = paths
         self.data_changed.emit()
         self._commit("data")
 
-    @property
-    def validation_data(self) -> list[str]:
-        """Files and folders to evaluate; empty: a fraction of the data is held out."""
-        return list(_parse(VALIDATION, self.text(VALIDATION)))
-
     def add_validation_data(self, paths: list[str]) -> None:
-        self._set_validation_data(list(dict.fromkeys([*self.validation_data, *paths])))
+        self.set_validation_data(list(dict.fromkeys([*self.validation_data, *paths])))
 
-    def remove_validation_data(self, paths: list[str]) -> None:
-        self._set_validation_data([path for path in self.validation_data if path not in paths])
-
-    def _set_validation_data(self, paths: list[str]) -> None:
-        self._type(VALIDATION, format_value(paths))
-        self._commit(VALIDATION)
+    def set_validation_data(self, paths: list[str]) -> None:
+        self.end_typing()
+        self.set_text(VALIDATION, format_value(paths))
 
     def set_run_name(self, name: str) -> None:
         self.run_name = name.strip()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
-from app.core.run_length import RunLength
-from app.pages.setup import texts
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
 from app.pages.setup.onboarding_bar import OnboardingBar
@@ -92,9 +90,9 @@ class SetupPanel(TranslatableWidget):
         form = self._form
         self.presets.selected.connect(form.choose_preset)
         self.data.added.connect(form.add_data)
-        self.data.removed.connect(form.remove_data)
+        self.data.changed.connect(form.set_data)
         self.validation.added.connect(form.add_validation_data)
-        self.validation.removed.connect(form.remove_validation_data)
+        self.validation.changed.connect(form.set_validation_data)
         self.run_name.textEdited.connect(form.set_run_name)
         self.run_name.editingFinished.connect(form.end_typing)
         self.run_name.installEventFilter(form.undo_key_filter)
@@ -114,10 +112,6 @@ class SetupPanel(TranslatableWidget):
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""
         self._next_run_note.setText(tr("setup.for_the_next_run") if training else "")
-
-    def show_length(self, length: RunLength | None) -> None:
-        """Show when a run of these settings ends; None: unknown."""
-        self.length.setText(texts.format_run_length(length) if length else "")
 
     def show_blocker(self, blocker: StartBlocker | None) -> None:
         """Mark the field that prevents the start; fields of settings show their own errors."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
-from app.core.preview_keys import PreviewKey, preview_key, source_key
-from app.core.run_length import RunLength, compute_run_length
 from app.core.run_state import RunState
 from app.core.settings import Settings
 from app.core.sources import BUILTIN_PREFIX, inspect_tokenizer
@@ -21,15 +17,12 @@ from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker
 from app.pages.setup.onboarding_bar import NextStep
 from app.pages.setup.path_monitor import PathMonitor
 from app.pages.setup.source_lists import SourceEditor
-from app.pages.setup.texts import format_source_summary
+from app.pages.setup.texts import format_run_length, format_source_summary
 from app.services.preview_job import DataPreviewJob
 from app.texts import tr
-from app.widgets import formatting
 from app.window.drop_target import DropIndicator
 from app.window.main_window import MainWindow
 from trainer_core.config import knobs
-from trainer_core.messages import Value
-from trainer_core.protocol import AnyEvent, Error, Hello, Ready
 
 
 class SetupController(QObject):
@@ -58,10 +51,7 @@ class SetupController(QObject):
         self._tokenizer_monitor = PathMonitor(
             lambda: form.text("tokenizer").strip().splitlines(), self, inspect_tokenizer
         )
-        # What the data error of the last preview, check or run depends on, and the error.
-        self._data_error: tuple[PreviewKey, Error] | None = None
         self._run_finished = False  # and the form has not changed since
-        self._run_config: dict[str, Any] = {}  # of the run that this window trains
         self.drop_indicator = DropIndicator(window, window.setup.validation)
         self._connect()
 
@@ -109,11 +99,9 @@ class SetupController(QObject):
             dropped.connect(window.activateWindow)
         self._tokenizer_monitor.changed.connect(self._on_tokenizer_checked)
         QGuiApplication.instance().applicationStateChanged.connect(self._on_application_state)  # type: ignore[union-attr]
-        for job in (self._preview_job, self._check_job):
-            job.data_checked.connect(self._on_data_checked)
-        self._active_run.event_received.connect(self._on_event)
         self._active_run.ended.connect(self._on_run_ended)
         form.changed.connect(self._on_form_changed)
+        form.undo_stack.indexChanged.connect(self._update_undo_actions)
         window.menus.actions["path"].setChecked(self._settings.path)
         window.menus.connect_actions({
             "undo": form.undo_stack.undo,
@@ -132,11 +120,11 @@ class SetupController(QObject):
         blocker = self._find_blocker()
         self._window.setup.onboarding.display(self._find_next_step(blocker))
         self._window.setup.show_blocker(blocker)
-        self._window.setup.show_length(self._compute_length())
+        self._window.setup.length.setText(self._format_length())
         self._update_undo_actions()
 
     def _find_next_step(self, blocker: StartBlocker | None) -> NextStep:
-        verdict, data_error = self._check_job.verdict, self._format_data_error()
+        verdict = self._check_job.verdict
         if self._active_run.machine.is_active:
             return NextStep("start", tr("setup.run_under_way"))
         if not self._form.data:
@@ -147,8 +135,8 @@ class SetupController(QObject):
             return NextStep("data" if blocker.field in self._monitors else "preset", blocker.text, is_wrong=True)
         if self._preview_job.running is not None or self._monitors["data"].is_pending:
             return NextStep("data", tr("setup.looking_at_the_data"))
-        if data_error:
-            return NextStep("data", data_error, is_wrong=True)
+        if failure := self._preview_job.format_failure():
+            return NextStep("data", failure, is_wrong=True)
         if self._check_job.running is not None:
             return NextStep("check", tr("setup.checking"))
         if self._run_finished:
@@ -160,11 +148,10 @@ class SetupController(QObject):
         fits = verdict == "fits"
         return NextStep("start", tr("setup.it_fits_next_start" if fits else "setup.fits_but_tightly_next_start"))
 
-    def _compute_length(self) -> RunLength | None:
+    def _format_length(self) -> str:
         if self._form.invalid_knobs or self._form.preset is None:
-            return None
-        samples, exact = self._preview_job.samples_per_epoch() or (None, True)
-        return compute_run_length(self._form.values(), samples, exact=exact)
+            return ""
+        return format_run_length(self._form.values(), self._preview_job.samples_per_epoch())
 
     def show_onboarding_steps(self, shown: bool) -> None:
         self._settings.path = shown
@@ -195,12 +182,9 @@ class SetupController(QObject):
             self.reveal_field(blocker.field)
             if blocker.field == "data" and (summary := self._monitors["data"].result) is not None:
                 self._window.setup.data.list.select_paths(summary.missing)
-        elif self._format_data_error():
-            self.reveal_field("data")
 
     def _on_form_changed(self) -> None:
         self._run_finished = False
-        self._update_undo_actions()
 
     def _on_run_ended(self) -> None:
         self._run_finished = self._active_run.machine.state is RunState.FINISHED
@@ -219,12 +203,9 @@ class SetupController(QObject):
                 monitor.refresh()
 
     def _on_files_changed(self) -> None:
-        """Previews, checks and errors are of the earlier files."""
-        self._data_error = None
-        self._preview_job.cache.expire()
-        self._check_job.cache.expire()
-        self._preview_job.refresh()
-        self._check_job.refresh()
+        """Previews and checks are of the earlier files."""
+        self._preview_job.expire_result()
+        self._check_job.expire_result()
 
     def _on_tokenizer_checked(self) -> None:
         monitor = self._tokenizer_monitor
@@ -236,35 +217,6 @@ class SetupController(QObject):
             if monitor.has_problem:
                 return StartBlocker(format_source_summary(monitor.result, monitor.paths)[0], field)
         return None
-
-    def _format_data_error(self) -> str:
-        """Why the data cannot be used for training; empty: it can, or that is not known."""
-        missing = self.find_missing_data()
-        if missing is not None and missing.field == "data":
-            return missing.text
-        if self._data_error is None or self._preview_job.blocked_reason:
-            return ""
-        key, error = self._data_error
-        if key != source_key(self._preview_job.compute_key()):
-            return ""
-        return formatting.format_advice(error.code, _strip_folders(error.params))[0]
-
-    def _on_data_checked(self, key: PreviewKey, error: Error | None) -> None:
-        self._data_error = None if error is None else (source_key(key), error)
-        self.display()
-
-    def _on_event(self, event: AnyEvent) -> None:
-        """Record whether the run could read its data."""
-        match event:
-            case Hello():
-                self._run_config = event.config
-            case Error() if event.code.startswith("data."):
-                data = [str(path) for path in self._run_config.get("data") or []]
-                self._data_error = source_key(preview_key(self._run_config, data)), event
-            case Ready():
-                self._data_error = None
-            case _:
-                pass
 
     # --- undo ------------------------------------------------------------------------------------------
 
@@ -286,11 +238,3 @@ class SetupController(QObject):
             "settings": tr("setup.several_settings"),
         }
         return texts.get(change) or knob_label(knobs()[change])
-
-
-def _strip_folders(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Replace absolute paths by file names."""
-    return {
-        name: Path(value).name or value if isinstance(value, str) and Path(value).is_absolute() else value
-        for name, value in params.items()
-    }

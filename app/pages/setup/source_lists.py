@@ -85,14 +85,14 @@ class SourceList(QListWidget):
 
 
 class SourceEditor(TranslatableWidget):
-    """List of sources with a summary. Emits the paths to add or remove.
+    """List of sources with a summary. Emits the paths to add, or those that remain.
 
     Training data also has a preview and a menu of built-in and recent data. Validation data is only a line of text
     while a fraction of the training data is held out instead.
     """
 
     added = Signal(list)
-    removed = Signal(list)
+    changed = Signal(list)  # the remaining paths
     preview_requested = Signal()
 
     def __init__(self, kind: Literal["training", "validation"]) -> None:
@@ -181,7 +181,7 @@ class SourceEditor(TranslatableWidget):
         if selected := self.list.selected_paths():
             is_last = len(selected) == len(self._paths)
             move_focus(self, self.add_file if is_last and not self._is_training else self.list)
-            self.removed.emit(selected)
+            self.changed.emit([path for path in self._paths if path not in selected])
 
     def _fill_menu(self) -> None:
         self._menu.clear()

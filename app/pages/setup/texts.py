@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from app.core.number_input import normalize_number
-from app.core.run_length import RunLength
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
 from app.texts import tr
 from app.widgets import formatting
-from trainer_core.config import Knob
+from trainer_core.config import Knob, knobs
 
 _MAX_QUOTED_CHARS: Final = 24
 _MAX_FORMATS: Final = 3
+_LENGTH_KNOBS: Final = ("max_steps", "max_epochs", "batch_size", "gradient_accumulation_steps")
 _FORMAT_NAMES: Final = {
     "jsonl": "JSON Lines", "json": "JSON", "csv": "CSV", "tsv": "TSV", "parquet": "Parquet", "arrow": "Arrow",
 }  # fmt: skip
@@ -40,23 +41,23 @@ def format_input_error(knob: Knob, text: str) -> str:
     return tr("setup.reason_allowed", reason=reason, allowed=allowed)
 
 
-def format_run_length(length: RunLength) -> str:
-    """Whether steps or epochs end the run, converted into the other as far as that is known."""
-    if length.limited_by_steps:
-        key = "setup.ends_after_steps_steps_about"
-        if length.epochs is None:
-            key = "setup.ends_after_steps_steps_epochs_2"
-        elif length.exact:
-            key = "setup.ends_after_steps_steps_epochs"
+def format_run_length(values: Mapping[str, Any], samples_per_epoch: int | None) -> str:
+    """Whether steps or epochs end the run, converted into the other if the number of sequences is known.
+
+    `values`: settings by name, without defaults.
+    """
+    settings = {name: int(values.get(name, knobs()[name].default)) for name in _LENGTH_KNOBS}
+    max_steps, epochs, batch_size, accumulation = settings.values()
+    per_epoch = math.ceil(samples_per_epoch / (batch_size * accumulation)) if samples_per_epoch else 0
+    if max_steps:
+        key = "setup.ends_after_steps_steps_about" if per_epoch else "setup.ends_after_steps_steps_epochs_2"
+        passes = _format_epochs(max_steps / per_epoch) if per_epoch else ""
+        return tr(key, steps=formatting.format_count(max_steps), epochs=passes)
+    if epochs == 1:
+        key = "setup.ends_after_one_epoch_about" if per_epoch else "setup.ends_after_one_pass_over"
     else:
-        is_one = length.epochs == 1
-        key = "setup.ends_after_one_epoch_about" if is_one else "setup.ends_after_epochs_epochs_about"
-        if length.steps is None:
-            key = "setup.ends_after_one_pass_over" if is_one else "setup.ends_after_epochs_passes_over"
-        elif length.exact:
-            key = "setup.ends_after_one_epoch_steps" if is_one else "setup.ends_after_epochs_epochs_steps"
-    steps = formatting.format_count(length.steps or 0)
-    return tr(key, steps=steps, epochs=_format_epochs(length.epochs or 0.0))
+        key = "setup.ends_after_epochs_epochs_about" if per_epoch else "setup.ends_after_epochs_passes_over"
+    return tr(key, steps=formatting.format_count(epochs * per_epoch), epochs=_format_epochs(epochs))
 
 
 def _format_epochs(epochs: float) -> str:
