@@ -1,19 +1,12 @@
-"""Recommends a preset for the hardware, and detects why an NVIDIA card cannot be used. No Qt.
-
-The limits are those in `fits` of the presets. Returns codes; the view formats them.
-"""
+"""Recommends a preset for the hardware, and detects why an NVIDIA card cannot be used. No Qt."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from trainer_core.system.hardware import GpuInfo, MachineInfo
 
-RecommendationReason = Literal[
-    "little_memory", "processor", "small_card", "card", "large_card", "workstation", "large_little_memory"
-]
 DriverProblem = Literal[
     "none_installed", "silent", "restart", "no_card", "old", "too_old_card", "no_package", "cpu_build"
 ]
@@ -24,42 +17,25 @@ _MIN_CAPABILITY: Final = (5, 0)  # minimum of torch's builds
 _MIN_DRIVER_CUDA: Final = (12, 0)  # oldest driver with a torch build: 12.x
 
 
-@dataclass(frozen=True, slots=True)
-class PresetRecommendation:
-    """A preset and its reason. `gpu`: the card; None: the CPU."""
+def recommend_preset(machine: MachineInfo) -> str:
+    """Name of the preset for the best usable card, otherwise for the CPU.
 
-    preset: str
-    reason: RecommendationReason
-    gpu: GpuInfo | None = None
-    other_gpus: int = 0  # further cards, which a run does not use
-
-
-def recommend_preset(machine: MachineInfo) -> PresetRecommendation:
-    """The preset for the best usable card, otherwise for the CPU."""
+    The limits are those in `fits` of the presets.
+    """
     gpus = usable_gpus(machine)
     ram = nominal_gib(machine.ram_total)
     if not gpus:
-        return (
-            PresetRecommendation("cpu", "processor")
-            if ram >= 7
-            else PresetRecommendation("quickstart", "little_memory")
-        )
-    best = max(gpus, key=lambda gpu: gpu.vram_total or 0)
-    preset, reason = _recommend_for_gpu(nominal_gib(best.vram_total or 0), ram, machine.cpu_cores)
-    return PresetRecommendation(preset, reason, best, len(gpus) - 1)
-
-
-def _recommend_for_gpu(vram: int, ram: int, cores: int) -> tuple[str, RecommendationReason]:
-    """By VRAM and RAM in GiB."""
+        return "cpu" if ram >= 7 else "quickstart"
+    vram = nominal_gib(max(gpu.vram_total or 0 for gpu in gpus))
     if vram < 10:
-        return "gpu_small", "small_card"
+        return "gpu_small"
     if vram >= 19 and ram < 16:
-        return "pretrain_large", "large_little_memory"
+        return "pretrain_large"
     if vram <= 20:
-        return "gpu", "card"
-    if vram >= 44 and ram >= 31 and cores >= 16:  # 48 GB with ECC are reported as 45
-        return "a6000", "workstation"
-    return "gpu_large", "large_card"
+        return "gpu"
+    if vram >= 44 and ram >= 31 and machine.cpu_cores >= 16:  # 48 GB with ECC are reported as 45
+        return "a6000"
+    return "gpu_large"
 
 
 def nominal_gib(size: int) -> int:

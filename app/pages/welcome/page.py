@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QGridLayout, QLayout, QVBoxLayout, QWidget
 
-from app.core.preset_recommendation import DriverProblem, PresetRecommendation
+from app.core.preset_recommendation import DriverProblem, usable_gpus
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -39,7 +39,6 @@ class WelcomeState:
     """State of the page. `machine` is None until the hardware is probed."""
 
     machine: MachineInfo | None = None
-    recommendation: PresetRecommendation | None = None
     preset: Preset | None = None  # recommended
     driver_problem: DriverProblem | None = None
     preset_selected: bool = False  # in the form
@@ -119,9 +118,10 @@ class WelcomePage(TranslatableWidget):
 
     def _update(self) -> None:
         state, language = self._state, current_language()
-        machine, recommendation, preset = state.machine, state.recommendation, state.preset
+        machine, preset = state.machine, state.preset
         problem = _format_driver_problem(state.driver_problem, machine) if state.driver_problem and machine else ""
-        reason = _format_reason(machine, recommendation) if machine and recommendation else ""
+        fits = tr("setup.fits_hardware", hardware=preset.localized(preset.fits, language)) if preset else ""
+        others = tr("welcome.run_computes_on_one_gpu") if machine and len(usable_gpus(machine)) > 1 else ""
         title = preset.localized(preset.title, language) if preset else "…"
         next_step = tr("welcome.chosen_next_check_or_start" if state.has_data else "welcome.chosen_now_add_your_data")
         rows = _format_hardware(machine)
@@ -133,7 +133,7 @@ class WelcomePage(TranslatableWidget):
         self.quickstart_button.setEnabled(state.can_start)
         for widget, text in (
             (self.driver_problem_label, problem),
-            (self.reason_label, reason),
+            (self.reason_label, "\n".join(filter(None, (fits, others)))),
             (self.preset_title, tr("welcome.preset_that_fits_preset", preset=title)),
             (self._summary, preset.localized(preset.summary, language) if preset else ""),
             (self.next_step_label, next_step if state.preset_selected else ""),
@@ -188,29 +188,6 @@ def _format_gpus(machine: MachineInfo) -> list[str]:
            count=count, name=name, vram=vram)
         for (name, vram), count in kinds.items()
     ]  # fmt: skip
-
-
-def _format_reason(machine: MachineInfo, recommendation: PresetRecommendation) -> str:
-    """Why the preset fits the machine."""
-    gpu = recommendation.gpu
-    key = {
-        "little_memory": "welcome.no_gpu_compute_on_ram",
-        "processor": "welcome.there_no_gpu_compute_on",
-        "small_card": "welcome.gpu_has_vram_vram_small",
-        "card": "welcome.gpu_has_vram_vram_enough",
-        "large_card": "welcome.gpu_has_vram_vram_room",
-        "workstation": "welcome.gpu_has_vram_vram_cores",
-        "large_little_memory": "welcome.gpu_has_vram_vram_but",
-    }[recommendation.reason]
-    reason = tr(
-        key,
-        gpu=gpu.name if gpu else "",
-        vram=formatting.format_bytes(gpu.vram_total if gpu else None),
-        ram=formatting.format_bytes(machine.ram_total),
-        cores=machine.cpu_cores,
-    )
-    others = tr("welcome.run_computes_on_one_gpu") if recommendation.other_gpus else ""
-    return ("" if current_language() == "zh" else " ").join(filter(None, (reason, others)))
 
 
 def _format_driver_problem(problem: DriverProblem, machine: MachineInfo) -> str:

@@ -93,16 +93,15 @@ class WelcomeController(QObject):
         state = WelcomeState(has_data=bool(self._form.data), can_start=can_start, is_first_run=not self._history.runs)
         machine, probe = self._machine, self._probe
         if machine is not None and probe is not None:
-            recommendation = recommend_preset(machine)
+            recommended = recommend_preset(machine)
             state = replace(
                 state,
                 machine=machine,
-                recommendation=recommendation,
-                preset=self._load_preset(recommendation.preset),
+                preset=self._load_preset(recommended),
                 driver_problem=driver_problem(
                     machine, gpu_present=probe.nvidia_card_found, torch_version=probe.torch_version
                 ),
-                preset_selected=self._form.preset is not None and self._form.preset.name == recommendation.preset,
+                preset_selected=self._form.preset is not None and self._form.preset.name == recommended,
             )
         self.page.display(state)
 
@@ -117,7 +116,7 @@ class WelcomeController(QObject):
 
     def _use_preset(self) -> None:
         if self._machine is not None:
-            self._form.choose_preset(self._load_preset(recommend_preset(self._machine).preset))
+            self._form.choose_preset(self._load_preset(recommend_preset(self._machine)))
             self._window.setup.data.list.setFocus()
 
     def _start_quickstart(self) -> None:
