@@ -278,18 +278,6 @@ def test_a_failed_preview_hides_the_previous_report(make_window: MakeWindow, qtb
     assert page._placeholder.isVisible()
 
 
-def test_an_error_is_replaced_by_the_cached_report_of_the_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="error")
-    page, form = controller.window.data, controller.form
-    show_report(controller, REPORT)
-    form.set_text("batch_size", "3")
-    run_preview(controller, qtbot)
-    assert page.failure.isVisible()
-    form.reset("batch_size")
-    assert not page.failure.isVisible()
-    assert page.samples.isVisible()
-
-
 def test_a_new_report_scrolls_to_the_top(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = show_report(controller, REPORT)

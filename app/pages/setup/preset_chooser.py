@@ -106,7 +106,6 @@ class KeptChangesNotice(TranslatableWidget):
     def __init__(self, form: SetupForm, next_focus: QWidget) -> None:
         super().__init__()
         self._form, self._next_focus = form, next_focus
-        self._names: tuple[str, ...] = ()
         self.text = label(wrap=True)
         self.reset, self.dismiss = push_button("link"), push_button("link")
         self.reset.clicked.connect(self._on_reset)
@@ -128,23 +127,21 @@ class KeptChangesNotice(TranslatableWidget):
         self.retranslate()
 
     def _on_changed(self) -> None:
-        if self._form.kept == self._names:
-            return
-        self._names = self._form.kept
+        before = self.text.text()
         self.retranslate()
-        if self._names:
-            self.show()
-            announce(self, self.text.text())
-        else:
+        if not self._form.kept:
             move_focus(self, self._next_focus)
             self.hide()
+        elif self.isHidden() or self.text.text() != before:
+            self.show()
+            announce(self, self.text.text())
 
     def _on_reset(self) -> None:
-        self._form.reset(*self._names)
+        self._form.reset(*self._form.kept)
         self._form.dismiss_kept()
 
     def retranslate(self) -> None:
-        settings = tr("setup.list_separator").join(knob_label(knobs()[name]) for name in self._names)
+        settings = tr("setup.list_separator").join(knob_label(knobs()[name]) for name in self._form.kept)
         self.text.setText(tr("setup.kept_your_changes_settings", settings=settings))
         self.reset.setText(tr("setup.reset_to_the_preset"))
         self.reset.setAccessibleDescription(self.text.text())
