@@ -70,17 +70,12 @@ def set_candidates(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> Non
 LAUNCHER = [ROOT / "train_gpu.py", *(ROOT / "launcher").glob("*.py")]
 
 
-@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.name)
-def test_the_launcher_parses_under_python_3_6(file: Path) -> None:
-    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 6))
-
-
-@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.name)
-def test_the_launcher_imports_nothing_beyond_the_standard_library(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, "launcher"}
+def test_the_launcher_parses_under_python_3_6_and_imports_only_the_standard_library() -> None:
+    for file in LAUNCHER:
+        tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 6))
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, "launcher"}, file
 
 
 @posix
