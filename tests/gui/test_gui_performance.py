@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -35,17 +36,10 @@ def open_run(
 
 
 def rows(controller: Controller) -> list[list[str]]:
-    """Texts of the fast paths, without the header and invisible line breaks."""
-    grid = controller.window.performance.fast_paths._grid
-    found: dict[int, list[str]] = {}
-    for index in range(grid.count()):
-        item, position = grid.itemAt(index), grid.getItemPosition(index)
-        assert item is not None
-        assert isinstance(position, tuple)
-        label = item.widget()
-        if position[0] and isinstance(label, QLabel):
-            found.setdefault(position[0] // 2, []).append(label.text().replace("\u200b", ""))
-    return list(found.values())
+    """Texts of the fast paths, without the header."""
+    table = controller.window.performance.fast_paths.table.text()
+    lines = [re.findall("<td.*?>(.*?)</td>", line) for line in table.split("</tr>")]
+    return [[unescape(cell).replace("\u200b", "") for cell in line] for line in lines[1:] if line]
 
 
 def visible_tiles(controller: Controller) -> dict[str, str]:
@@ -124,7 +118,7 @@ def test_the_stacked_parts_of_a_step_add_up_and_include_checkpoints(
     assert curves["time_other"] == pytest.approx(whole)  # the highest
     saving = curves["time_checkpoint"] - curves["time_data"]
     assert saving.max() == pytest.approx(6.0)
-    assert {name for name, text in time.amounts.items() if not text.isHidden()} == set(figures.PARTS) - {"sync"}
+    assert set(figures.part_rows(metrics, None)) == set(figures.PARTS) - {"sync"}
 
 
 def test_gradient_synchronization_is_a_part_of_a_step_on_several_gpus(
@@ -138,8 +132,8 @@ def test_gradient_synchronization_is_a_part_of_a_step_on_several_gpus(
         rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
         store.add(protocol.Step(t=float(step), step=step, time_ms=times, **values, **rates))  # type: ignore[arg-type]
     card.display(store, ExecutionInfo())
-    assert not card.amounts["sync"].isHidden()
-    assert (card.amounts["sync"].text(), card.shares["sync"].text()) == ("4.00 ms", "18.2 %")
+    assert figures.part_rows(store, None)["sync"][1:] == ("4.00 ms", "18.2 %")
+    assert "4.00 ms" in card.legend.text()
     assert card.chart.canvas is not None
     assert "time_sync" in [key.series for key in card.chart.canvas._curves]
 
@@ -148,15 +142,15 @@ def test_the_time_of_any_step_is_read_by_keys(make_window: MakeWindow, qtbot: Qt
     card = open_run(make_window, qtbot, own_folders).window.performance.step_time
     canvas = card.chart.canvas
     assert canvas is not None
-    newest = {name: text.text() for name, text in card.amounts.items()}
+    newest = card.legend.text()
     assert card._title.text() == "Now"
     canvas.setFocus()
     qtbot.keyClick(canvas, Qt.Key.Key_Home)
     qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
     qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
     assert card._title.text() == "Step 50"
-    first = {name: text.text() for name, text in card.amounts.items()}
-    assert "–" not in first.values()
+    first = card.legend.text()
+    assert "–" not in first
     assert first != newest  # it was slower then
     before = canvas.x_range
     qtbot.keyClick(canvas, Qt.Key.Key_Plus)
@@ -164,7 +158,7 @@ def test_the_time_of_any_step_is_read_by_keys(make_window: MakeWindow, qtbot: Qt
     qtbot.keyClick(canvas, Qt.Key.Key_0)
     assert canvas.x_range == before
     qtbot.keyClick(canvas, Qt.Key.Key_Escape)
-    assert (card._title.text(), {name: text.text() for name, text in card.amounts.items()}) == ("Now", newest)
+    assert (card._title.text(), card.legend.text()) == ("Now", newest)
 
 
 def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
@@ -237,18 +231,3 @@ def test_a_compiling_run_is_displayed_and_can_be_stopped(make_window: MakeWindow
     assert bar.progress_bar.maximum() == 0  # unknown duration: a busy indicator
     machine.feed(protocol.Phase(phase="training"), 2.0)
     assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]
-
-
-def test_unused_fast_paths_with_the_same_reason_share_a_row(make_window: MakeWindow) -> None:
-    controller = make_window()
-    left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
-    left.append(protocol.FastPath(name="precision", used=False, choice="fp32", reason="path.no_gpu"))
-    other = protocol.FastPath(name="compile", used=True, reason="path.on")
-    controller.active_run.handle_event(
-        protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", fast_paths=[*left, other])
-    )
-    controller.window.show_page("performance")
-    controller.render()
-    used, shared = rows(controller)
-    assert used[0] == "✓"
-    assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3, Mixed precision (fp32)", "For NVIDIA GPUs only."]

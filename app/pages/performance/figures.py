@@ -117,6 +117,18 @@ def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | No
     return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
+def part_rows(metrics: MetricStore, at: float | None) -> dict[str, tuple[str, str, str]]:
+    """Return title, time and share of each part that the run has, of the step `at` or of the last step."""
+    spent = parts(metrics, at)
+    total = sum(part or 0.0 for part in spent.values())
+    found = {}
+    for name in parts_of(metrics):
+        part = spent[name]
+        amount, share = ("–", "") if part is None else (format_milliseconds(part), format_share(part, total))
+        found[name] = (part_title(name), amount, share)
+    return found
+
+
 def format_share(part: float, whole: float) -> str:
     """Format a share of the step time with one decimal."""
     percent = 100 * part / whole if whole else 0.0

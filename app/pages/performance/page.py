@@ -9,9 +9,8 @@ from PySide6.QtWidgets import QGridLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.pages.page import Page, ShownRun
 from app.pages.performance import figures
-from app.pages.performance.fast_paths_card import FastPathsCard
-from app.pages.performance.flops_card import FlopsCard
 from app.pages.performance.step_time_card import StepTimeCard
+from app.pages.performance.table_cards import TableCard, show_fast_paths, show_flops
 from app.pages.plots.tiles import Tile
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
@@ -31,13 +30,14 @@ class PerformancePage(Page):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
+        self._palette = palette
         self._metrics: MetricStore | None = None
         self._execution: ExecutionInfo | None = None
         self._displayed_metrics: object = None
         self._displayed_setup: object = None
         self._narrow = False
         self.tiles = {name: Tile(name) for name in figures.TILES}
-        self.step_time, self.fast_paths, self.flops = StepTimeCard(palette), FastPathsCard(), FlopsCard()
+        self.step_time, self.fast_paths, self.flops = StepTimeCard(palette), TableCard(), TableCard()
         self._placeholder = label("muted", wrap=True, centred=True)
         self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
         self._tiles = QGridLayout()
@@ -80,8 +80,8 @@ class PerformancePage(Page):
         setup = (id(execution), execution.setup_version)
         if setup != self._displayed_setup:
             self._displayed_setup = setup
-            self.fast_paths.display(execution)
-            self.flops.display(execution.profile)
+            show_fast_paths(self.fast_paths, execution, self._palette)
+            show_flops(self.flops, execution.profile, self._palette)
         version = (id(metrics), metrics.version("time_forward"), id(execution), execution.version)
         if version != self._displayed_metrics:
             self._displayed_metrics = version
@@ -109,6 +109,7 @@ class PerformancePage(Page):
             self._tiles.setColumnStretch(column, 1 if column < columns else 0)
 
     def retheme(self, palette: Palette) -> None:
+        self._palette = palette
         self.step_time.retheme(palette)
         self._redisplay()
 
@@ -132,5 +133,4 @@ class PerformancePage(Page):
         if narrow is not self._narrow:
             self._narrow = narrow
             self.step_time.set_narrow(narrow)
-            self.fast_paths.set_narrow(narrow)
         self._place_tiles()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QBoxLayout, QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QWidget
 
 from app.pages.performance import figures
 from app.pages.plots import view_range
@@ -14,7 +14,7 @@ from app.pages.plots.view_range import ViewRange
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
-from app.widgets.basic import card, fill_grid, label, set_text_if_changed
+from app.widgets.basic import card, fill_grid, label, set_text_if_changed, vertical_layout
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
@@ -35,38 +35,19 @@ class StepTimeCard(QWidget):
         self._crosshair: float | None = None  # a step; None: the last one
         self.chart = Chart("step_time")
         self.chart.setFixedHeight(_HEIGHT)
-        self._title = label("section")
-        self._symbols = {name: label() for name in figures.PARTS}
-        self._names = {name: label() for name in figures.PARTS}
-        self.amounts = {name: label() for name in figures.PARTS}
-        self.shares = {name: label("muted") for name in figures.PARTS}
+        self._title, self.legend = label("section"), label()
+        self.legend.setTextFormat(Qt.TextFormat.RichText)
         self.rows: list[tuple[str, str]] = []
         self._rows_layout = QGridLayout()
-        self._layout = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
-        self._build_layout()
-
-    def _build_layout(self) -> None:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(SPACING)
-        grid.setVerticalSpacing(1)
-        grid.setColumnStretch(1, 1)
-        right = Qt.AlignmentFlag.AlignRight
-        for row, name in enumerate(reversed(figures.PARTS)):  # in the order of the stacked plot
-            grid.addWidget(self._symbols[name], row, 0)
-            grid.addWidget(self._names[name], row, 1)
-            grid.addWidget(self.amounts[name], row, 2, right)
-            grid.addWidget(self.shares[name], row, 3, right)
-        grid.setColumnMinimumWidth(3, 6 * SPACING)
         self._rows_layout.setHorizontalSpacing(2 * SPACING)
         self._rows_layout.setVerticalSpacing(1)
         self._rows_layout.setColumnStretch(1, 1)
-        side = QVBoxLayout()
-        side.setSpacing(SPACING // 2)
+        side = vertical_layout(spacing=SPACING // 2)
         side.addWidget(self._title)
-        side.addLayout(grid)
-        side.addSpacing(SPACING // 2)
+        side.addWidget(self.legend)
         side.addLayout(self._rows_layout)
         side.addStretch(1)
+        self._layout = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(SPACING)
         self._layout.addWidget(self.chart, 5, Qt.AlignmentFlag.AlignTop)
@@ -142,13 +123,13 @@ class StepTimeCard(QWidget):
         if self._crosshair is not None:
             title = tr("common.step_step_2", step=formatting.format_count(self._crosshair))
         set_text_if_changed(self._title, title)
-        spent, present = figures.parts(self._metrics, self._crosshair), figures.parts_of(self._metrics)
-        total = sum(part or 0.0 for part in spent.values())
-        for name, part in spent.items():
-            for labels in (self._symbols, self._names, self.amounts, self.shares):
-                labels[name].setVisible(name in present)
-            self.amounts[name].setText("–" if part is None else figures.format_milliseconds(part))
-            self.shares[name].setText("" if part is None else figures.format_share(part, total))
+        rows = [
+            f'<tr><td><font color="{getattr(self._palette, figures.PARTS[name])}">■</font>&nbsp;{title}</td>'
+            f'<td width="80" align="right">{amount}</td>'
+            f'<td width="60" align="right"><font color="{self._palette.muted}">{share}</font></td></tr>'
+            for name, (title, amount, share) in figures.part_rows(self._metrics, self._crosshair).items()
+        ]
+        set_text_if_changed(self.legend, f'<table width="100%">{"".join(reversed(rows))}</table>')
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
@@ -159,8 +140,4 @@ class StepTimeCard(QWidget):
     def retranslate(self) -> None:
         self.chart.set_texts(tr("performance.time_step_ms"), tr("performance.no_data_yet"))
         self._show_figures()
-        for name, color in figures.PARTS.items():
-            self._symbols[name].setText("■")
-            self._symbols[name].setStyleSheet(f"color: {getattr(self._palette, color)}")
-            self._names[name].setText(figures.part_title(name))
         self.rows = []
