@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final, Literal
+from typing import Final
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
@@ -30,7 +29,6 @@ _SYMBOLS: Final = {
 }
 _FIGURE_SPACE: Final = "\u2007"  # as wide as a digit, so that values stay in place
 _MAX_NAME_WIDTH: Final = 280  # pixels
-_Form = Literal["full", "short", "names", "values", "elided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class LegendEntry:
 
 
 class Legend(QLabel):
-    """Shows as much as fits in `max_rows`: names and values, short names and values, or one of the two.
+    """Shows as much as fits in `max_rows`: names and values, short names and values, or values only.
 
     The tooltip has all names.
     """
@@ -54,9 +52,9 @@ class Legend(QLabel):
         super().__init__(parent)
         self.setTextFormat(Qt.TextFormat.RichText)
         self.setWordWrap(True)
+        self.setAlignment(Qt.AlignmentFlag.AlignTop)  # rows that do not fit are cut off
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.entries: list[LegendEntry] = []
-        self.visible_count = 0
         self._palette: Palette | None = None
         self._max_rows, self._widest_value = 1, ""
         self._at_crosshair, self._show_names = False, True
@@ -94,61 +92,25 @@ class Legend(QLabel):
     def _update_text(self) -> None:
         if self._palette is None:
             return
-        parts, rows = self._fit()
-        self.visible_count = len(parts)
-        self.setFixedHeight(rows * (self.fontMetrics().height() + 1))
-        complete = len(parts) == len(self.entries) and all(
-            entry.label in name for entry, (name, _) in zip(self.entries, parts, strict=True)
-        )
-        names = [f"{_SYMBOLS[entry.symbol]} {entry.label}" for entry in self.entries if entry.label]
-        self.setToolTip("" if complete else plain_tooltip("\n".join(names)))
-        gap = "&nbsp;" * 2 + " "
-        self.setText(gap.join(self._html(entry, *part) for entry, part in zip(self.entries, parts, strict=False)))
-
-    def _fit(self) -> tuple[list[tuple[str, str]], int]:
-        """Return (name, value) of the first entries, as many as fit, and the number of rows."""
-        forms: Sequence[_Form] = ("full", "short", "names")
-        if self._at_crosshair or not self._show_names:
-            forms = ("full", "short", "values")
-        if not self.values():
-            forms = ("full", "elided")
-        for form in forms:
-            parts = [self._part(entry, form) for entry in self.entries]
-            rows, count = self._count_rows(parts)
-            if count == len(parts):
+        row_height, elide = self.fontMetrics().height() + 1, self.fontMetrics().elidedText
+        width = self._max_rows * self.width() // max(1, len(self.entries)) - 4 * SPACING  # of each entry
+        full = [elide(entry.label, Qt.TextElideMode.ElideMiddle, _MAX_NAME_WIDTH) for entry in self.entries]
+        short = [elide(entry.short_label or entry.label, Qt.TextElideMode.ElideMiddle, width) for entry in self.entries]
+        no_names = [name if entry.value is None else "" for entry, name in zip(self.entries, short, strict=True)]
+        for names in (full, short, no_names) if self._show_names else (no_names,):
+            self.setText(("&nbsp;" * 2 + " ").join(map(self._html, self.entries, names)))
+            height = self.heightForWidth(self.width())
+            if height <= self._max_rows * row_height:
                 break
-        return parts[:count], rows
+        self.setFixedHeight(min(self._max_rows, max(1, round(height / row_height))) * row_height)
+        lines = [f"{_SYMBOLS[entry.symbol]} {entry.label}" for entry in self.entries if entry.label]
+        complete = names == [entry.label for entry in self.entries]
+        self.setToolTip("" if complete else plain_tooltip("\n".join(lines)))
 
-    def _part(self, entry: LegendEntry, form: _Form) -> tuple[str, str]:
-        """Return the name and the value of an entry."""
-        name, value, width = entry.label, "", _MAX_NAME_WIDTH
-        if form == "elided":
-            width = self._max_rows * self.width() // max(1, len(self.entries)) - 4 * SPACING
-        elif form != "full":
-            name = entry.short_label or name
-        if entry.value is not None:
-            if form == "values" or not self._show_names:
-                name = ""
-            if form != "names":
-                value = entry.value.rjust(len(self._widest_value), _FIGURE_SPACE)
-        return self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, width), value
-
-    def _count_rows(self, parts: list[tuple[str, str]]) -> tuple[int, int]:
-        """Return how many rows the parts take, at most `max_rows`, and how many of them fit."""
-        metrics, rows, x = self.fontMetrics(), 1, 0
-        gap = metrics.horizontalAdvance("   ")
-        for index, (entry, part) in enumerate(zip(self.entries, parts, strict=True)):
-            width = metrics.horizontalAdvance(" ".join(filter(None, (_SYMBOLS[entry.symbol], *part)))) + 2
-            if x and x + width > self.width():
-                rows, x = rows + 1, 0
-                if rows > self._max_rows:
-                    return self._max_rows, index
-            x += width + gap
-        return rows, len(parts)
-
-    def _html(self, entry: LegendEntry, name: str, value: str) -> str:
+    def _html(self, entry: LegendEntry, name: str) -> str:
         """Return one entry, without line breaks."""
         assert self._palette is not None
+        value = "" if entry.value is None else entry.value.rjust(len(self._widest_value), _FIGURE_SPACE)
         spans = [
             f'<span style="color: {color}">{escape(text).replace(" ", "&nbsp;")}</span>'
             for text, color in (
