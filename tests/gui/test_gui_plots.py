@@ -237,7 +237,6 @@ def test_the_x_axis_of_a_branched_run_starts_at_its_first_step(page: PlotsPage) 
     page.display(store)
     view = page.painter.view()
     assert (view.low, view.high) == (900.0, 1050.0)
-    assert view_range.apply_key(view_range.ViewRange(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
     assert view_range.full_range([store], "tokens")[0] == 900_000.0
     assert view_range.full_range([store, build_store(10)], "step")[0] == 0.0, "with a run that started at 0"
 

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QBoxLayout, QGridLayout, QWidget
 from app.pages.performance import figures
 from app.pages.plots import view_range
 from app.pages.plots.chart import Chart
-from app.pages.plots.view_range import ViewRange
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -79,7 +78,6 @@ class StepTimeCard(QWidget):
         canvas.range_changed.connect(lambda low, high: self._set_zoom((low, high)))
         canvas.reset_requested.connect(lambda: self._set_zoom(None))
         canvas.cursor_moved.connect(self._set_crosshair)
-        canvas.key_pressed.connect(self._on_key)
         return canvas
 
     def _paint(self) -> None:
@@ -88,29 +86,15 @@ class StepTimeCard(QWidget):
         from app.pages.plots.plot_data import View, paint
         from app.pages.plots.plot_specs import curve_specs
 
-        low, high = self._zoom or self._full_range()
-        view = View("step", low, max(high, low + 1e-9))
+        full_range = view_range.full_range([self._metrics], "step")
+        view = View("step", *(self._zoom or full_range), full_range)
         paint(self.chart.canvas, "time", curve_specs("time", self._metrics, (), None), view)
-
-    def _full_range(self) -> tuple[float, float]:
-        return view_range.full_range([self._metrics] if self._metrics is not None else [], "step")
 
     def _set_crosshair(self, x: float | None) -> None:
         self._crosshair = x
         if self.chart.canvas is not None:
             self.chart.canvas.show_crosshair(x)
         self._show_figures()
-
-    def _on_key(self, key: str) -> None:
-        if key in ("escape", "maximize"):
-            self._set_crosshair(None)
-            return
-        full = self._full_range()
-        low, high = self._zoom or full
-        new = view_range.apply_key(ViewRange(low, high, self._crosshair), key, full)
-        if (new.low, new.high) != (low, high):
-            self._set_zoom(None if (new.low, new.high) == full else (new.low, new.high))
-        self._set_crosshair(new.crosshair)
 
     def _set_zoom(self, zoom: tuple[float, float] | None) -> None:
         self._zoom = zoom

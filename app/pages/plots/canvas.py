@@ -40,21 +40,8 @@ _SYMBOLS: Final[dict[MarkerKind, tuple[str, int]]] = {
 }
 _BUCKETS_PER_PIXEL: Final = 2  # of a downsampled curve; each has a minimum and a maximum
 _PADDING: Final = 0.04  # of the height, above and below the curves
-_KEYS: Final = {
-    Qt.Key.Key_Left: "left",
-    Qt.Key.Key_Right: "right",
-    Qt.Key.Key_Home: "begin",
-    Qt.Key.Key_End: "end",
-    Qt.Key.Key_Plus: "in",
-    Qt.Key.Key_Equal: "in",
-    Qt.Key.Key_Minus: "out",
-    Qt.Key.Key_0: "all",
-    Qt.Key.Key_Escape: "escape",
-    Qt.Key.Key_Return: "maximize",
-    Qt.Key.Key_Enter: "maximize",
-}
-_SHIFT_ACTIONS: Final = {"left": "far_left", "right": "far_right"}
-_CONTROL_ACTIONS: Final = {"left": "pan_left", "right": "pan_right"}
+_KEY_ZOOM: Final = 1.5
+_CROSSHAIR_STEPS: Final = 200  # across the plot
 
 pg.setConfigOptions(antialias=False, useNumba=False)
 
@@ -65,14 +52,15 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     range_changed = Signal(float, float)  # range of the x axis after a drag or zoom
     reset_requested = Signal()
     cursor_moved = Signal(object)  # x position of the mouse; None: outside the plot
-    key_pressed = Signal(str)  # an action of _KEYS, _SHIFT_ACTIONS or _CONTROL_ACTIONS
+    maximize_requested = Signal()
+    escape_pressed = Signal()  # without a crosshair
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         self._axes = {"left": Axis("left"), "bottom": Axis("bottom")}
         super().__init__(parent=parent, axisItems=self._axes)
         self._palette = palette
         self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
-        self.content: object = None  # identifies the data of all curves, to skip unchanged data
+        self.full_range = (0.0, 1.0)  # of the x axis, for keys
         self._markers: dict[MarkerKind, tuple[Any, str]] = {}  # pg.ScatterPlotItem, color
         self._lines: list[Any] = []  # pg.InfiniteLine
         self._crosshair: tuple[float, str] | None = None  # position on the x axis, and the label
@@ -241,16 +229,47 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         event.accept()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
-        action = _KEYS.get(Qt.Key(event.key()))
-        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
-            action = _CONTROL_ACTIONS.get(action or "")
-        elif event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            action = _SHIFT_ACTIONS.get(action or "", action)
-        if action is None:
-            event.ignore()  # up and down scroll the page
-            return
-        self.key_pressed.emit(action)
-        event.accept()
+        """Move the crosshair (arrows, Home, End), pan (Ctrl and arrows), zoom, show all, or maximize."""
+        key, shift, control = (
+            Qt.Key(event.key()),
+            Qt.KeyboardModifier.ShiftModifier,
+            Qt.KeyboardModifier.ControlModifier,
+        )
+        (low, high), (begin, end) = self.x_range, self.full_range
+        center = (low + high) / 2 if self._crosshair is None else self._crosshair[0]
+        direction = 1 if key == Qt.Key.Key_Right else -1
+        match key:
+            case Qt.Key.Key_Left | Qt.Key.Key_Right if event.modifiers() & control:
+                by = min(max(direction * (high - low) / 10, begin - low), max(0.0, end - high))
+                self.range_changed.emit(low + by, high + by)
+            case Qt.Key.Key_Left | Qt.Key.Key_Right:
+                step = (high - low) / _CROSSHAIR_STEPS * (10 if event.modifiers() & shift else 1)
+                self.cursor_moved.emit(min(max(center + direction * step, low), high))
+            case Qt.Key.Key_Home | Qt.Key.Key_End:
+                self.cursor_moved.emit(low if key == Qt.Key.Key_Home else min(high, end))
+            case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
+                self._zoom(center, 1 / _KEY_ZOOM)
+            case Qt.Key.Key_Minus:
+                self._zoom(center, _KEY_ZOOM)
+            case Qt.Key.Key_0:
+                self.reset_requested.emit()
+            case Qt.Key.Key_Return | Qt.Key.Key_Enter:
+                self.maximize_requested.emit()
+            case Qt.Key.Key_Escape if self._crosshair is not None:
+                self.cursor_moved.emit(None)
+            case Qt.Key.Key_Escape:
+                self.escape_pressed.emit()
+            case _:
+                event.ignore()  # up and down scroll the page
+
+    def _zoom(self, center: float, factor: float) -> None:
+        """Scale the visible range within the full range."""
+        low, high = (center + factor * (edge - center) for edge in self.x_range)
+        x_range = max(self.full_range[0], low), min(self.full_range[1], high)
+        if x_range == self.full_range:
+            self.reset_requested.emit()
+        else:
+            self.range_changed.emit(*x_range)
 
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
         super().focusInEvent(event)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QButtonGroup, QGridLayout, QMenu, QToolTip, QVBoxL
 
 from app.pages.page import Page, ShownRun
 from app.pages.performance import execution_texts
-from app.pages.plots import plot_specs, view_range
+from app.pages.plots import plot_specs
 from app.pages.plots.advice_panel import AdvicePanel
 from app.pages.plots.chart import Chart
 from app.pages.plots.comparison_bar import ComparisonBar, add_run_names
@@ -20,7 +20,6 @@ from app.pages.plots.plot_painter import PlotPainter, PlotState
 from app.pages.plots.plot_specs import MAX_OVERLAYS, CurveSpec, Overlay
 from app.pages.plots.tiles import Tiles
 from app.pages.plots.toolbar import Toolbar
-from app.pages.plots.view_range import ViewRange
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
@@ -158,7 +157,8 @@ class PlotsPage(Page):
         canvas.range_changed.connect(lambda low, high: self._set_zoom((low, high)))
         canvas.reset_requested.connect(self.show_all)
         canvas.cursor_moved.connect(partial(self._set_crosshair, chart.name))
-        canvas.key_pressed.connect(partial(self._on_key, chart.name))
+        canvas.maximize_requested.connect(partial(self._on_chart_action, chart.name, "maximize"))
+        canvas.escape_pressed.connect(partial(self._on_escape_pressed, chart.name))
         chart.set_canvas(canvas)
         return canvas
 
@@ -255,22 +255,9 @@ class PlotsPage(Page):
             self._state.crosshair = crosshair
             self._refresh()
 
-    def _on_key(self, chart: str, key: str) -> None:
-        state = self._state
-        if state.store is None:
-            return
-        if key == "maximize" or (key == "escape" and state.crosshair is None and self.grid.maximized):
+    def _on_escape_pressed(self, chart: str) -> None:
+        if self.grid.maximized:
             self._on_chart_action(chart, "maximize")
-        elif key == "escape":
-            self._set_crosshair(chart, None)
-        else:
-            view = self.painter.view()
-            full = view_range.full_range(state.stores, view.axis)
-            crosshair = state.crosshair[0] if state.crosshair else None
-            new = view_range.apply_key(ViewRange(view.low, view.high, crosshair), key, full)
-            if (new.low, new.high) != (view.low, view.high):
-                self._set_zoom(None if (new.low, new.high) == full else (new.low, new.high))
-            self._set_crosshair(chart, new.crosshair)
 
     def _on_sub_page_clicked(self) -> None:
         self.grid.maximize("")

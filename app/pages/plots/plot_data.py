@@ -28,6 +28,7 @@ class View:
     axis: Axis
     low: float
     high: float
+    full_range: tuple[float, float]
     smoothing: float = 0.0  # weight of the past
     clip: bool = False
     log: bool = False  # log scale of the loss
@@ -46,13 +47,10 @@ def has_data(curves: Sequence[CurveSpec]) -> bool:
 def paint(canvas: Canvas, name: str, curves: Sequence[CurveSpec], view: View) -> None:
     """Show curves in a view."""
     canvas.set_log(view.log and name == "loss")
+    canvas.full_range = view.full_range
     canvas.set_x_range(view.low, view.high, is_time=view.axis == "time")
     canvas.set_curves([curve.key for curve in curves])
-    versions = [(curve, curve.store.version(curve.series)) for curve in curves]
-    content = (view.axis, view.smoothing, canvas.width() // 256, versions)  # the width decides on the downsampling
-    if content != canvas.content:
-        canvas.content = content
-        _set_points(canvas, name, curves, view)
+    _set_points(canvas, name, curves, view)
     spec = plot_specs.get_spec(name)
     canvas.fit_y(clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
 

@@ -97,9 +97,10 @@ class PlotPainter(QObject):
         from app.pages.plots.plot_data import View
 
         toolbar = self._toolbar
-        low, high = self._state.zoom or view_range.full_range(self._state.stores, toolbar.axis)
+        full_range = view_range.full_range(self._state.stores, toolbar.axis)
+        low, high = self._state.zoom or full_range
         log, clip = toolbar.log_scale.isChecked(), toolbar.clip.isChecked()
-        return View(toolbar.axis, low, high, toolbar.smoothing_weight, clip=clip, log=log)
+        return View(toolbar.axis, low, high, full_range, toolbar.smoothing_weight, clip=clip, log=log)
 
     def curves(self, name: str) -> list[CurveSpec]:
         """Return the curves of a plot, with run names if there are overlays."""

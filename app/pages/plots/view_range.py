@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from app.texts import tr
@@ -13,18 +12,7 @@ from app.widgets import formatting
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import Axis, MetricStore
 
-_ZOOM: Final = 1.5
 _MAX_START_INTERVALS: Final = 3  # a first measurement further from 0: the run did not start at 0
-_CROSSHAIR_STEPS: Final = 200  # across the plot
-
-
-@dataclass(frozen=True, slots=True)
-class ViewRange:
-    """The range of the x axis, and the position of the crosshair."""
-
-    low: float
-    high: float
-    crosshair: float | None
 
 
 def full_range(stores: Sequence[MetricStore], axis: Axis) -> tuple[float, float]:
@@ -45,30 +33,6 @@ def _start(store: MetricStore, axis: Axis) -> float:
         return 0.0
     first, interval = float(x[0]), float(x[1] - x[0])
     return max(0.0, first - interval) if first > _MAX_START_INTERVALS * interval else 0.0
-
-
-def apply_key(current: ViewRange, key: str, full: tuple[float, float]) -> ViewRange:
-    """Return the view after a key action (see `canvas`): move the crosshair, zoom, or pan within the range `full`."""
-    begin, end = full
-    low, high, width = current.low, current.high, current.high - current.low
-    center = (low + high) / 2 if current.crosshair is None else current.crosshair
-    match key:
-        case "left" | "right" | "far_left" | "far_right":
-            step = width / _CROSSHAIR_STEPS * (10 if key.startswith("far") else 1)
-            x = center + (step if key.endswith("right") else -step)
-            return replace(current, crosshair=min(max(x, low), high))
-        case "begin" | "end":
-            return replace(current, crosshair=low if key == "begin" else min(high, end))
-        case "in" | "out":
-            factor = 1 / _ZOOM if key == "in" else _ZOOM
-            low, high = center - (center - low) * factor, center + (high - center) * factor
-        case "pan_left" | "pan_right":
-            by = width / 10 if key == "pan_right" else -width / 10
-            by = min(max(by, begin - low), max(0.0, end - high))
-            low, high = low + by, high + by
-        case _:
-            low, high = begin, end
-    return replace(current, low=max(begin, low), high=min(end, high))
 
 
 def format_position(axis: Axis, x: float) -> str:
