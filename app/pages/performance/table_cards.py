@@ -16,6 +16,7 @@ from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import ElidedLabel, card_header, label
 from trainer_core import performance_texts
+from trainer_core.messages import amounts
 from trainer_core.protocol import FastPath, FlopsProfile
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def show_flops(card: TableCard, profile: FlopsProfile | None, palette: Palette) 
     rows = [
         (
             part.module + (f"  ×{part.count}" if part.count > 1 else ""),
-            formatting.format_percentage(part.share, 1.0),
+            amounts.format_percentage(part.share, 1.0),
             performance_texts.format_flops(part.forward + part.backward),
             "█" * round(_BAR_CHARS * part.share),
         )
