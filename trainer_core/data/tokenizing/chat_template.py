@@ -341,16 +341,16 @@ class ChatTemplate:
 def _chatml_segments(turns: Sequence[Turn], start_id: int, end_id: int) -> list[Segment]:
     """What the built-in ChatML template writes. Rendering it would double the time of encoding."""
     validate_turns(turns)
+    start, end, end_in_loss = Segment(token_id=start_id), Segment(token_id=end_id), Segment("", end_id, True)
+    header, newline = Segment("assistant\n"), Segment("\n")
     found: list[Segment] = []
     for role, content, *_ in turns:
-        in_loss = role == "assistant"
-        found.append(Segment(token_id=start_id))
-        if in_loss:
-            found.append(Segment(f"{role}\n"))
+        if role == "assistant":
+            found += [start, header]
             found += [Segment(content, in_loss=True, preceded_by="text")] if content else []
+            found += [end_in_loss, newline]
         else:
-            found.append(Segment(f"{role}\n{content}"))
-        found += [Segment(token_id=end_id, in_loss=in_loss), Segment("\n")]
+            found += [start, Segment(f"{role}\n{content}"), end, newline]
     return found
 
 
