@@ -100,6 +100,8 @@ class SetupController(QObject):
         self._tokenizer_monitor.changed.connect(self._on_tokenizer_checked)
         QGuiApplication.instance().applicationStateChanged.connect(self._on_application_state)  # type: ignore[union-attr]
         self._active_run.ended.connect(self._on_run_ended)
+        for job in (self._preview_job, self._check_job):
+            job.process.finished.connect(lambda *_: self.display())
         form.changed.connect(self._on_form_changed)
         form.undo_stack.indexChanged.connect(self._update_undo_actions)
         window.menus.actions["path"].setChecked(self._settings.path)
