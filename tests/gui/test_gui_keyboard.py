@@ -20,7 +20,6 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QScrollBar,
     QTextEdit,
-    QToolTip,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -166,55 +165,3 @@ def test_every_control_says_what_it_is(make_window: MakeWindow, qtbot: QtBot, la
         window = show(qtbot, controller, page)
         nameless += [f"{page}: {of(widget)}" for widget in controls(window) if not told(widget).strip()]
     assert not nameless
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_hint_of_the_steps_is_reached_and_followed_by_keys(
-    make_window: MakeWindow, qtbot: QtBot, language: str
-) -> None:
-    controller = make_window(language=language)
-    window = show(qtbot, controller, "plots")
-    hint = window.setup.onboarding.hint
-    controller.form.set_text("batch_size", "0")
-    assert hint in tabbed(window)
-    interface = QAccessible.queryAccessibleInterface(hint)
-    assert interface.role() == QAccessible.Role.Button
-    assert interface.text(QAccessible.Text.Name) == controller._blocked_text()
-    assert interface.text(QAccessible.Text.Description)
-    hint.setFocus(Qt.FocusReason.TabFocusReason)
-    qtbot.keyClick(hint, Qt.Key.Key_Space)
-    focus = QApplication.focusWidget()
-    assert focus is not None
-    assert focus.objectName() == "knob_batch_size"
-
-
-def test_the_hint_leads_to_the_data_the_check_and_start(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window()
-    window = show(qtbot, controller, "plots")
-    hint, bar = window.setup.onboarding.hint, window.run_bar
-    for verdict, leads_to in ((None, bar.check), ("fits", bar.start)):
-        controller.check_job.verdict = verdict
-        hint.setFocus()
-        qtbot.keyClick(hint, Qt.Key.Key_Space)
-        assert QApplication.focusWidget() is leads_to
-    controller.form.set_data([])
-    hint.setFocus()
-    qtbot.keyClick(hint, Qt.Key.Key_Space)
-    assert QApplication.focusWidget() is window.setup.data.list
-
-
-def test_what_a_step_or_the_hint_says_to_the_mouse_it_shows_on_focus(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window()
-    window = show(qtbot, controller, "plots")
-    path = window.setup.onboarding
-    for step, made in path.steps.items():
-        window.run_bar.start.setFocus()
-        made.setFocus(Qt.FocusReason.TabFocusReason)
-        assert QToolTip.text() == made.toolTip() != "", step
-    controller.form.add_data([f"D:/{'long ' * 40}& more.txt"])
-    qtbot.waitUntil(lambda: "& more" in path.hint.toolTip(), timeout=10_000)  # it is shortened
-    path.hint.setFocus(Qt.FocusReason.BacktabFocusReason)
-    assert QToolTip.text() == path.hint.toolTip()
-    assert told(path.hint) == path.hint.toolTip()
-    assert path.hint.shortcut().isEmpty()  # a file name's & is no letter to press with Alt
-    QToolTip.hideText()
