@@ -100,7 +100,7 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     assert step_is("next", "Reading the data…")
-    qtbot.waitUntil(lambda: step_is("needs correction", "文本.txt is plain text and chats.jsonl holds"), timeout=60_000)
+    qtbot.waitUntil(lambda: step_is("needs correction", "holds conversations"), timeout=60_000)
     assert "holds conversations" in controller.window.data.failure.text()
     form.set_text("batch_size", "3")
     assert step_is("needs correction", "holds conversations")
