@@ -70,6 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data")] = "qwen2"
     tokenizer_sample_mib: Annotated[int, knob("data", unit="MiB", ge=1, le=4096)] = 32
     cache_dir: Annotated[str, knob("data")] = ""
+    token_cache: Annotated[bool, knob("data")] = True
     packing: Annotated[bool, knob("data")] = False
     attend_across_documents: Annotated[bool, knob("data")] = True
 

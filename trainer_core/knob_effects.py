@@ -22,7 +22,7 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
         "tie_embeddings", "chunked_loss", "activation_checkpointing", "low_memory",
     ),
     "faster": (
-        "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
+        "token_cache", "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
         "cuda_graphs", "activation_memory_budget", "tf32", "pin_memory", "persistent_workers", "save_steps",
         "background_saving", "perf_steps", "eval_steps", "sample_steps",
     ),

@@ -93,13 +93,17 @@ def plan_run(flags: Mapping[str, Any]) -> RunPlan:
 def _require_data(config: Config) -> None:
     """Refuse unusable data before a folder is created.
 
-    Raises `data.none_given` or `data.not_found`.
+    Raises `data.none_given`, `data.not_found`, and without a token cache `data.needs_cache` and errors of the scan.
     """
     if not config.data:
         raise TraindeckError("data.none_given")
     for path in (*config.data, *config.validation_data):
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
+    if not config.token_cache:
+        from trainer_core.data import sources, uncached  # 0.2 s that other commands need not wait
+
+        uncached.require_parquet([sources.scan_path(path, config) for path in config.data])
 
 
 def _new_run(wanted: Path | None, root: Path, config: Config) -> RunDir:

@@ -16,7 +16,7 @@ ReportT = TypeVar("ReportT", bound=protocol.Event)
 
 # A data preview depends on the settings of the group "data" and on these.
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
-_NOT_PREVIEWED: Final = ("preset", "data", "cache_dir")
+_NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
 # Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.
 _NOT_CHECKED: Final = frozenset(
     (

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -239,6 +241,34 @@ def test_loading_does_not_use_the_global_generators(plain: tuple[PreparedData, C
         list(loader.iterate_epoch(0))
         loader.close()
         assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("columns", [("text",), ("prompt", "response")])
+@pytest.mark.parametrize("packing", [False, True])
+def test_an_epoch_without_a_token_cache_has_the_same_content(
+    tmp_path: Path, cache: Path, columns: tuple[str, ...], packing: bool
+) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = [{name: f"{name} {n} " + "word " * (n % 9) for name in columns} for n in range(3000)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    config = config_for(path, cache, packing=packing, max_seq_len=64)
+    cached, direct = (
+        list(BatchLoader(prepare(one, NullReporter()), one).iterate_epoch(1))
+        for one in (config, with_workers(config, 0, token_cache=False))
+    )
+    assert sum(batch.loss_tokens for batch in cached) == sum(batch.loss_tokens for batch in direct)
+    assert sum(batch.samples for batch in cached) == sum(batch.samples for batch in direct)
+    if not packing:  # with packing, only neighbours share a sequence
+        assert trained_tokens(cached) == trained_tokens(direct)
+
+
+def trained_tokens(batches: list[Batch]) -> list[list[int]]:
+    """The trained tokens of all sequences, sorted."""
+    return sorted(
+        [token for token, label in zip(inputs, labels, strict=True) if label != IGNORE_INDEX]
+        for batch in batches
+        for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True)
+    )
 
 
 # --- processes and files ---------------------------------------------------------------------------

@@ -83,6 +83,12 @@ def test_a_text_shorter_than_one_sequence(home: Path) -> None:
     expect_error(train(home, home / "short.txt"), "data.too_short", 4)
 
 
+def test_data_that_needs_a_cache_is_rejected_before_the_run_directory_exists(home: Path) -> None:
+    error = expect_error(train(home, text_file(home), "--no-token-cache"), "data.needs_cache", 4)
+    assert str(error.params["path"]).endswith(".txt")
+    assert not (home / "run").exists()
+
+
 def test_no_data_at_all(home: Path) -> None:
     expect_error(run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run"), "data.none_given", 4)
 

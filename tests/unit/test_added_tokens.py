@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,16 +44,17 @@ FRAGMENTS = [
 ]
 
 
-def fast_and_reference(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[TextEncoder, TextEncoder]:
+def fast_and_reference(
+    pre_tokenizer: PreTokenizer, added: list[AddedToken]
+) -> tuple[TextEncoder, TextEncoder, Tokenizer]:
     """An encoder that has chosen gigatoken, and one on the reference alone."""
     tokenizer = train(CORPUS, 400, pre_tokenizer, lambda: None)
     tokenizer.add_tokens([one for one in added if not one.special])
     tokenizer.add_special_tokens([one for one in added if one.special])
-    fast, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer)
-    reference.backend = "tokenizers"
+    fast, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
     fast.encode(["x" * 70_000])
     assert fast.backend == "gigatoken"
-    return fast, reference
+    return fast, reference, tokenizer
 
 
 def assert_same(fast: TextEncoder, reference: TextEncoder, texts: list[str]) -> None:
@@ -74,7 +77,7 @@ def draw_tokens(chance: random.Random, flags: bool) -> list[AddedToken]:
 def test_texts_with_any_added_tokens_have_the_ids_of_the_reference(pre_tokenizer: PreTokenizer, flags: bool) -> None:
     chance = random.Random(f"{pre_tokenizer} {flags}")
     for _ in range(12):
-        fast, reference = fast_and_reference(pre_tokenizer, draw_tokens(chance, flags))
+        fast, reference, _ = fast_and_reference(pre_tokenizer, draw_tokens(chance, flags))
         texts = ["".join(chance.choices(FRAGMENTS, k=chance.randint(0, 14))) for _ in range(300)]
         assert_same(fast, reference, texts)
 
@@ -83,7 +86,7 @@ def test_random_texts_have_the_ids_of_the_reference() -> None:
     words = [
         AddedToken(name, special=False, normalized=number % 2 == 0) for number, name in enumerate([*WORDS, *BLANKS])
     ]
-    fast, reference = fast_and_reference("qwen2", [*words, *(AddedToken(name, special=True) for name in SPECIAL)])
+    fast, reference, _ = fast_and_reference("qwen2", [*words, *(AddedToken(name, special=True) for name in SPECIAL)])
 
     @settings(max_examples=80, deadline=None)
     @given(st.lists(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4))).map("".join), max_size=8))
@@ -91,3 +94,21 @@ def test_random_texts_have_the_ids_of_the_reference() -> None:
         assert_same(fast, reference, texts or [""])
 
     check()
+
+
+def test_added_words_without_flags_use_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [AddedToken(name, special=False, normalized=False) for name in ("<think>", "</think>")]
+    fast, _, tokenizer = fast_and_reference("qwen2", plain)
+    reference_texts: list[str] = []
+    encode_with_reference = fast._encode_with_reference
+
+    def record(texts: Sequence[str]) -> list[Any]:
+        reference_texts.extend(texts)
+        return encode_with_reference(texts)
+
+    monkeypatch.setattr(fast, "_encode_with_reference", record)
+    text = "<think>\nIt is a word.\n</think>\n\nYes." + "x" * 3000
+    ids = fast.encode([text])[0].tolist()
+    assert ids[0] == tokenizer.token_to_id("<think>")
+    assert tokenizer.token_to_id("</think>") in ids
+    assert reference_texts == [text[:2048]]  # what is compared

@@ -37,6 +37,7 @@ def test_the_first_steps_of_a_process_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("knobs", "ready", "host", "fix"),
     [
+        ({"token_cache": False}, {}, {}, {"token_cache": True}),
         ({}, {"loader_workers": 0}, {}, {"num_workers": 2}),
         ({}, {"loader_workers": 4}, {}, {"prefetch_factor": 4}),  # at most half of the eight processors
         ({}, {"loader_workers": 0, "loader_reason": "cpu"}, {}, {}),  # training needs the processors

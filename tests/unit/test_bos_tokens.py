@@ -118,6 +118,18 @@ def test_a_long_row_encoded_in_parts_has_one_bos(tmp_path: Path) -> None:
     assert read_all(made).count(made.load_codec().prefix_ids[0]) == 1
 
 
+def test_documents_without_a_token_cache_begin_with_bos(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": [f"Row {n}: {TEXTS[n % 4]}" for n in range(40)]}), tmp_path / "rows.parquet")
+    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "load_folder", "gemma")), "max_seq_len": 16}
+    kept = prepare_files(tmp_path / "rows.parquet", **knobs)
+    direct = prepare_files(tmp_path / "rows.parquet", **knobs, token_cache=False)
+    assert read_all(kept) == read_all(direct)
+    assert read_all(kept)[0] == kept.load_codec().prefix_ids[0]
+
+
 @pytest.mark.parametrize("family", ["llama3", "mistral", "gemma", "llama2"])
 def test_bos_of_a_chat_template_is_not_doubled_and_not_in_the_loss(tmp_path: Path, family: str) -> None:
     codec = load_folder(tmp_path, family)

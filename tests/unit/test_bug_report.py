@@ -60,7 +60,7 @@ def test_names_and_keys_are_masked(masker: Masker, text: str, masked: str) -> No
     "text",
     [
         "tokens: 123456789, tokens_per_s: 1234.5",
-        "vocab_size: 8192\nsample_tokens: 64\ntokenizer: D:/tokenizer.json",
+        "vocab_size: 8192\ntoken_cache: true\ntokenizer: D:/tokenizer.json",
         "Every token: 12345678 of them",
         "step 100, loss 2.5, torch 2.13.0+cu130, NVIDIA RTX A6000",
         "n_kv_heads: 4\nkeep_last: 2",

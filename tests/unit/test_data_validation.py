@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.prepared_data import RecordingReporter, decode_split, prepare_files
@@ -120,6 +121,24 @@ def test_changed_validation_data_rebuilds_the_cache_and_a_changed_fraction_does_
     assert with_validation(train, held).fingerprint not in names
     both = with_validation(held, train), with_validation(train, held)
     assert both[0].fingerprint != both[1].fingerprint
+
+
+@pytest.mark.parametrize("held", ["b.jsonl", "b.parquet"])
+def test_without_a_token_cache_validation_data_may_have_any_format(tmp_path: Path, held: str) -> None:
+    train = rows(tmp_path / "a.jsonl", range(300))
+    tables = {
+        name: [{"text": f"{name} row {number}"} for number in range(count)] for name, count in (("t", 300), ("v", 40))
+    }
+    pq.write_table(pa.Table.from_pylist(tables["t"]), tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_pylist(tables["v"]), tmp_path / "b.parquet")
+    rows(tmp_path / "b.jsonl", range(40), "v")
+    result = with_validation(tmp_path / "a.parquet", tmp_path / held, token_cache=False)
+    cached = with_validation(tmp_path / "a.parquet", tmp_path / held)
+    for split in ("train", "validation"):
+        assert decode_split(result, split) == decode_split(cached, split)
+    with pytest.raises(TraindeckError) as caught:
+        with_validation(train, tmp_path / held, token_cache=False)
+    assert caught.value.code == "data.needs_cache"
 
 
 # --- rows that are in both --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""gigatoken and the reference give the same ids for any text."""
+"""gigatoken and the reference give the all_equal ids for any text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from trainer_core.data.tokenizing import encoder as encoding
 from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer, train
-from trainer_core.data.tokenizing.encoder import TextEncoder
+from trainer_core.data.tokenizing.encoder import EncoderMismatchError, TextEncoder
 
 STDLIB = Path(json.__file__).parents[1]
 CHINESE = "我们的模型在2024年学会了中文，“你好”！今天天气很好，大家都在学习如何训练语言模型。"
@@ -43,9 +43,7 @@ def fast_and_reference(tokenizer: Tokenizer) -> tuple[TextEncoder, TextEncoder]:
     fast = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
     fast.encode(["x" * 70_000])
     assert fast.backend == "gigatoken"
-    reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
-    reference.backend = "tokenizers"
-    return fast, reference
+    return fast, TextEncoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
 
 
 def all_equal(fast: TextEncoder, reference: TextEncoder, texts: list[str]) -> bool:
@@ -136,16 +134,12 @@ def test_other_normalizers_use_the_reference() -> None:
     assert encoder.backend == "tokenizers"
 
 
-@pytest.mark.parametrize("batch", ["x" * 70_000, "e\u0301 " * 40_000])
-def test_an_inexact_gigatoken_is_not_used(monkeypatch: pytest.MonkeyPatch, batch: str) -> None:
-    """The probe texts show it, or the first batch."""
-    probes = () if "e" in batch else encoding._PROBE_TEXTS
-    monkeypatch.setattr(encoding, "_PROBE_TEXTS", probes)
-    monkeypatch.setattr(encoding._GigatokenEncoder, "_normalize", lambda _, text: unicodedata.normalize("NFC", text))
-    encoder = TextEncoder(trained("gpt-2"))  # the reference does not normalize
-    ids = encoder.encode([batch])[0].tolist()
-    assert encoder.backend == "tokenizers"
-    assert encoder.tokenizer.decode(ids) == batch
+def test_a_mismatch_during_encoding_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, _ = fast_and_reference(trained("gpt-2"))
+    assert fast._fast is not None
+    monkeypatch.setattr(fast._fast, "_normalizes", True)  # as if NFC were asked for, which the reference does not do
+    with pytest.raises(EncoderMismatchError):
+        fast.encode(["e\u0301 " * 100])
 
 
 def test_memory_is_bounded_for_texts_without_repetition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,8 @@ def test_positions_and_samples_are_uncorrelated() -> None:
 
 ORDERS = [
     EpochOrder(1003, 8, seed=5),
-    EpochOrder(40, 8, seed=5),
+    EpochOrder(1003, 8, seed=5, block_size=64),
+    EpochOrder(40, 8, seed=5, block_size=64),
     EpochOrder(5, 8, seed=5),
 ]
 
@@ -75,6 +76,17 @@ def test_the_order_does_not_depend_on_the_batch_size(order: EpochOrder) -> None:
     for size in (1, 3, 64, 2000):
         other = replace(order, batch_size=size)
         assert np.array_equal(np.concatenate(list(other.batches(1))), whole)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 6400])
+def test_blocks_of_neighbours_stay_together_when_shuffled(count: int) -> None:
+    orders = [np.concatenate(list(EpochOrder(count, count, 1, block_size=64).batches(epoch))) for epoch in (0, 1)]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(count))
+        for start in range(0, count - 63, 64):
+            assert np.ptp(order[start : start + 64]) == 63
+    if count > 64:
+        assert not np.array_equal(*orders)
 
 
 def test_only_the_last_batch_is_smaller_and_none_is_empty() -> None:

@@ -142,7 +142,7 @@ def test_a_complete_cache_whose_rename_failed_is_used_at_the_next_start(
         with pytest.raises(TraindeckError) as caught:
             prepare_files(text)
         assert caught.value.code == "disk.not_writable"
-    monkeypatch.setattr(prepare, "encode_documents", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(prepare, "_encode_data", lambda *_: pytest.fail("encoded again"))
     assert prepare_files(text).train.samples > 0
 
 
@@ -209,6 +209,30 @@ def test_preparation_restarts_if_committed_data_is_missing(home: Path, text: Pat
     tokens = building / "train" / "tokens.bin"
     os.truncate(tokens, 100)
     assert read_files(prepare_files(text).folder) == whole
+
+
+def test_a_resumed_preparation_does_not_retry_an_inexact_gigatoken(
+    home: Path, text: Path, frequent_commits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+    encode_all = prepare.encode_documents
+
+    def encode(*arguments: Any) -> Any:
+        tried.append(arguments[-1])
+        if arguments[-1]:
+            raise prepare.EncoderMismatchError
+        return encode_all(*arguments)
+
+    monkeypatch.setattr(prepare, "encode_documents", encode)
+    counting = RecordingReporter()
+    whole = prepare_files(text, reporter=counting)
+    kept = read_files(whole.folder)
+    cache.files.remove_tree(home / "cache")
+    tried.clear()
+    with pytest.raises(StopRequested):
+        prepare_files(text, reporter=RecordingReporter(stop_at=counting.polls - 3))
+    assert read_files(prepare_files(text).folder) == kept
+    assert tried == [True, False, False]
 
 
 def test_worker_processes_exit_with_a_killed_parent(home: Path, tmp_path: Path) -> None:

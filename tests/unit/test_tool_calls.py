@@ -279,6 +279,21 @@ def test_supported_calls_are_in_the_token_cache(tmp_path: Path) -> None:
     assert len(split.spans) == 2 * split.documents
 
 
+def test_tokens_of_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"messages": CONVERSATIONS["one call"], "tools": json.dumps([WEATHER])} for _ in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
+    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "mistral-tools")), "max_seq_len": 2048}
+    kept = prepare_files(tmp_path / "chats.parquet", **knobs).open_split("train")
+    direct = prepare_files(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
+    assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
+    messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
+    expected = load_codec("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
+    assert kept.read(0, int(kept.offsets[1])).tolist() == expected
+
+
 def test_a_dropped_last_call_leaves_the_answer_before_it_as_the_last(tmp_path: Path) -> None:
     """Also where the last call is left out: then the answer before it is asked for."""
     codec = load_codec("unigram")

@@ -62,8 +62,8 @@ def inspect_data(config: Config, session: RunContext) -> DataRequirements:
         return from_prepared(prepared, config, session)
     report = insight.preview(config, session, _SAMPLE_LIMIT)
     vocab_size = report.vocab_size if config.tokenizer else config.vocab_size
-    token_bytes = np.dtype(token_dtype(vocab_size)).itemsize
-    cache_bytes = report.total.tokens * token_bytes + report.total.documents * _DOCUMENT_BYTES
+    tokens = report.total.tokens if config.token_cache else report.validation_tokens
+    cache_bytes = tokens * np.dtype(token_dtype(vocab_size)).itemsize + report.total.documents * _DOCUMENT_BYTES
     return _requirements(report, vocab_size, cache_bytes, config, session)
 
 

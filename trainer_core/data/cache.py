@@ -68,6 +68,8 @@ def fingerprint(scans: DatasetScans, config: Config, reporter: Reporter) -> str:
     else:
         names = ("vocab_size", "pre_tokenizer", "tokenizer_sample_mib")
         options.update({name: getattr(config, name) for name in names})
+    if not config.token_cache:  # the cache refers to the rows by path
+        options["token_cache"] = [str(file.path) for one in scans.train for file in one.files]
     inputs = json.dumps([[*train, *validation], options], sort_keys=True)
     return hashlib.sha256(inputs.encode("utf-8")).hexdigest()[:24]
 

@@ -84,15 +84,15 @@ def _content_hash(content: Content) -> bytes:
 _codec: Codec | None = None
 
 
-def init_worker(tokenizer: Path) -> None:
-    """Set up a worker process, which exits with its parent."""
+def init_worker(tokenizer: Path, fast: bool) -> None:
+    """Set up a worker process, which exits with its parent. `fast`: gigatoken may be used."""
     global _codec
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches every process of a terminal; the parent handles it
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
-    _codec = Codec.load(tokenizer)
+    _codec = Codec.load(tokenizer, fast)
 
 
 def _exit_with_parent(parent: Any) -> None:

@@ -82,7 +82,7 @@ class WarningRecorder(NullReporter):
 
 
 def encode_documents(
-    working: Path, tokenizer: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder
+    working: Path, tokenizer: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool = True
 ) -> dict[str, Any]:
     """Write the tokens of all documents to `working`, from the last commit on. Returns the counts for meta.json.
 
@@ -90,11 +90,11 @@ def encode_documents(
     """
     processes = choose_num_processes(config, scans.bytes, tokenizer)
     try:
-        return _EncodePipeline(working, tokenizer, scans, config, recorder, processes).run()
+        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, processes).run()
     except BrokenProcessPool:  # e.g. killed by the system for lack of memory
         logging.getLogger(__name__).warning("an encoding process was lost; encoding continues in the main process")
         recorder.restore(cache.read_journal(working).get("warnings", ()))
-        return _EncodePipeline(working, tokenizer, scans, config, recorder, 0).run()
+        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, 0).run()
 
 
 def choose_num_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
@@ -126,14 +126,15 @@ class _EncodePipeline:
         scans: DatasetScans,
         config: Config,
         recorder: WarningRecorder,
+        fast: bool,
         processes: int,
     ) -> None:
-        journal = cache.read_journal(working)
+        journal = {**cache.read_journal(working), "fast": fast}
         self._recorder, self._num_processes = recorder, processes
         self._batch_chars = _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS
         self._stream = DocumentStream(scans.all, config, recorder, journal.get("position"))
-        self._codec = Codec.load(tokenizer)
-        self._tokenizer = tokenizer
+        self._codec = Codec.load(tokenizer, fast)
+        self._worker_arguments = (tokenizer, fast)
         first = scans.first_validation_file
         self._writer = CacheWriter(working, self._codec, config, journal, self._stream.path_of, first)
         # The tokenizer was trained first, on the training data.
@@ -160,7 +161,7 @@ class _EncodePipeline:
         # spawn on every system: Windows has nothing else, and a fork of a process with threads can hang
         context = multiprocessing.get_context("spawn")
         try:
-            pool = ProcessPoolExecutor(self._num_processes, context, init_worker, (self._tokenizer,))
+            pool = ProcessPoolExecutor(self._num_processes, context, init_worker, self._worker_arguments)
             for _ in range(self._num_processes):
                 pool.submit(int)  # starts the processes
         except (OSError, NotImplementedError):  # no semaphores, in some containers
@@ -242,12 +243,16 @@ class CacheWriter:
         first_validation_file: int | None = None,
     ) -> None:
         self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
+        self._fast: bool = journal.get("fast", True)
         self._held_out_selector = HeldOutSelector(config.validation_fraction)
         self._first_validation_file = first_validation_file
         self._splits: dict[str, SplitWriter] = {}
         try:
             for name in SPLITS:
-                self._splits[name] = SplitWriter(working / name, codec, journal.get(name), name == "validation")
+                held_out = name == "validation"
+                # Evaluation reads held-out data in random order, which would be slow to encode on the fly.
+                keep_tokens = config.token_cache or held_out
+                self._splits[name] = SplitWriter(working / name, codec, journal.get(name), held_out, keep_tokens)
         except BaseException:
             self.abort()
             raise
@@ -296,6 +301,7 @@ class CacheWriter:
             **{name: split.commit() for name, split in self._splits.items()},
             "position": position,
             "warnings": warnings,
+            "fast": self._fast,
             "refused": self.refused,
             "first_refused": self.first_refused,
             "dropped_turns": self.dropped_turns,

@@ -283,7 +283,7 @@ class BatchLoader:
     ) -> None:
         self._dataset = SequenceDataset(prepared, split)
         self._config = config
-        order = EpochOrder(self.samples, config.batch_size, config.seed)
+        order = EpochOrder(self.samples, config.batch_size, config.seed, _shuffle_block_size(prepared))
         self._batch_sampler = _BatchSampler(order, config.persistent_workers)
         self._loader: DataLoader[SequenceItem] | None = None
         self._iterator: Iterator[Batch] | None = None
@@ -379,6 +379,17 @@ class BatchLoader:
         self._close_iterator(end_workers=True)
         self._loader = None
         self._dataset.close()
+
+
+def _shuffle_block_size(prepared: PreparedData) -> int:
+    """Samples that stay together when shuffled, so that rows are read in runs; 0: none."""
+    if prepared.token_cache:
+        return 0
+    from trainer_core.data.uncached import SHUFFLE_BLOCK_SIZE  # here: it imports all readers
+
+    if prepared.packed:
+        return max(1, SHUFFLE_BLOCK_SIZE * prepared.train.samples // prepared.train.documents)
+    return SHUFFLE_BLOCK_SIZE
 
 
 def _ignore_interrupts(worker: int) -> None:

@@ -44,6 +44,23 @@ def permute(positions: Indices, count: int, *key: int) -> Indices:
     return values.astype(np.int64)
 
 
+def permute_in_blocks(positions: Indices, count: int, block_size: int, *key: int) -> Indices:
+    """As `permute`, but shuffles blocks of `block_size` neighbours, and the samples within each.
+
+    The remainder that fills no block comes last.
+    """
+    blocks = count // block_size
+    indices = np.empty_like(positions)
+    for number in np.unique(positions // block_size).tolist():
+        in_block = positions // block_size == number
+        start = number * block_size
+        size = block_size if number < blocks else count - start
+        if number < blocks:
+            start = block_size * int(permute(np.array([number], np.int64), blocks, *key)[0])
+        indices[in_block] = start + permute(positions[in_block] % block_size, size, *key, number)
+    return indices
+
+
 def fixed_sample(count: int, size: int, *key: int) -> Indices:
     """At most `size` distinct indices in [0, count), ascending, drawn uniformly: the same for the same arguments.
 
@@ -85,11 +102,15 @@ class EpochOrder:
     samples: int
     batch_size: int
     seed: int = 0
+    block_size: int = 0  # neighbours that stay together; 0: none
 
     def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Indices]:
         """Sample indices of each micro-batch from position `start` to the end of an epoch."""
         step = self.batch_size * max(1, _POSITIONS_PER_CALL // self.batch_size)
         for first in range(start, self.samples, step):
             positions = np.arange(first, min(first + step, self.samples), dtype=np.int64)
-            order = permute(positions, self.samples, self.seed, epoch)
+            if self.block_size:
+                order = permute_in_blocks(positions, self.samples, self.block_size, self.seed, epoch)
+            else:
+                order = permute(positions, self.samples, self.seed, epoch)
             yield from np.split(order, range(self.batch_size, len(order), self.batch_size))

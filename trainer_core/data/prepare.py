@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.config import Config
-from trainer_core.data import cache
+from trainer_core.data import cache, uncached
 from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.encoder import WarningRecorder, encode_documents
@@ -24,8 +24,10 @@ from trainer_core.data.sources import DatasetScan, DatasetScans, SkippedFile, ca
 from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
 from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
+from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
 from trainer_core.data.tokenizing.tokenizer_files import find_tokenizer
+from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter, StopRequested
 from trainer_core.protocol import Source
@@ -62,6 +64,7 @@ class PreparedData:
     validation: SplitCounts
     truncated: int  # conversations cut at max_seq_len, of both splits
     dropped: int  # conversations without trained tokens after truncation
+    token_cache: bool  # False: the training data is encoded on the fly
     fill: float | None  # packed: share of non-padding positions in the training sequences
     fill_unpacked: float | None  # packed: the same with one conversation per sequence
     bytes: int = 0  # of the sources
@@ -72,7 +75,8 @@ class PreparedData:
 
     def open_split(self, name: str) -> Split:
         """Open `train` or `validation`."""
-        return Split(self.folder / name, self.vocab_size)
+        on_the_fly = name == "train" and not self.token_cache
+        return (OnTheFlySplit if on_the_fly else Split)(self.folder / name, self.vocab_size)
 
     def load_codec(self) -> Codec:
         return Codec.load(self.tokenizer)
@@ -110,6 +114,8 @@ def prepare(config: Config, reporter: Reporter) -> PreparedData:
     reporter.progress("preparing", 0, None, "files")
     scans = scan_datasets(config, reporter.poll)
     report_skipped_files(scans.all, reporter)
+    if not config.token_cache:
+        uncached.require_parquet(scans.train)
     versions = _file_versions(scans)
     folder = cache_root(config) / cache.fingerprint(scans, config, reporter)
     recorder = WarningRecorder(reporter)
@@ -121,6 +127,8 @@ def prepare(config: Config, reporter: Reporter) -> PreparedData:
         for path, version in _file_versions(scans).items():
             if versions[path] != version:
                 raise TraindeckError("data.changed_while_read", path=str(path))
+        if not config.token_cache:
+            uncached.write_index(working, scans.train, meta["fast"])
         return meta
 
     found = cache.read_meta(folder)
@@ -164,22 +172,31 @@ def _file_versions(scans: DatasetScans) -> dict[Path, list[int]]:
 
 
 def _encode_or_restart(working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder) -> dict[str, Any]:
-    """Encode the data. Starts again if files of an earlier process are damaged."""
+    """Encode the data. Starts again if gigatoken is not exact for it, or if files of an earlier process are damaged."""
     while True:
-        recorder.restore(cache.read_journal(working).get("warnings", ()))
-        tokenizer = ensure_tokenizer(working, scans, config, recorder)
+        fast = cache.read_journal(working).get("fast", True)
         try:
-            counts = encode_documents(working, tokenizer, scans, config, recorder)
+            return _encode_data(working, scans, config, recorder, fast)
         except StopRequested:
             if "position" in cache.read_journal(working):
                 recorder.emit("cache.kept")
             raise
+        except EncoderMismatchError:
+            fast = False
+            logging.getLogger(__name__).warning("gigatoken and tokenizers differ on this data; using tokenizers")
         except TruncatedFileError:
             logging.getLogger(__name__).warning("the files of the interrupted preparation are damaged; starting again")
-            cache.write_journal(working, {})
-            continue
-        codec = Codec.load(tokenizer)
-        return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, **counts}
+        cache.write_journal(working, {"fast": fast})
+
+
+def _encode_data(
+    working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool
+) -> dict[str, Any]:
+    recorder.restore(cache.read_journal(working).get("warnings", ()))
+    tokenizer = ensure_tokenizer(working, scans, config, recorder)
+    counts = encode_documents(working, tokenizer, scans, config, recorder, fast)
+    codec = Codec.load(tokenizer)
+    return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast, **counts}
 
 
 # --- tokenizer -------------------------------------------------------------------------------------
@@ -282,6 +299,7 @@ def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config
         validation=counts["validation"],
         truncated=sum(one.truncated for one in sequences.values()),
         dropped=sum(one.dropped for one in sequences.values()),
+        token_cache=config.token_cache,
         fill=packed_train.fill_ratio if packed_train else None,
         fill_unpacked=packed_train.unpacked_fill_ratio(config.batch_size) if packed_train else None,
     )

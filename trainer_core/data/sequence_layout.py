@@ -25,6 +25,7 @@ from trainer_core.data.sequences import (
     sequences_folder,
 )
 from trainer_core.data.token_files import SPLITS, Split
+from trainer_core.data.uncached import SHUFFLE_BLOCK_SIZE
 from trainer_core.progress import Reporter
 
 _BLOCK_DOCUMENTS: Final = 1 << 19  # documents packed together: 50 MB; more would not fill sequences better
@@ -65,13 +66,14 @@ class SequenceStats:
 
 
 def build_sequences(
-    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = _BLOCK_DOCUMENTS
+    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = 0
 ) -> dict[str, SequenceStats]:
     """Assign the conversations of both splits of a complete cache to sequences, unless this is done already.
 
-    Processes `block_size` documents at a time, which alone can share sequences. Several processes may call it at
-    once. Raises `disk.full`, `disk.not_writable` and what `reporter.poll` raises.
+    Processes `block_size` documents at a time, which alone can share sequences; 0: the default. Several processes may
+    call it at once. Raises `disk.full`, `disk.not_writable` and what `reporter.poll` raises.
     """
+    block_size = block_size or (_BLOCK_DOCUMENTS if config.token_cache else SHUFFLE_BLOCK_SIZE)
     folder = sequences_folder(cache_folder, config.max_seq_len, config.packing)
 
     def write(working: Path) -> dict[str, Any]:

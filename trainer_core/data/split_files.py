@@ -73,10 +73,12 @@ class SplitWriter:
     Adds to plain text the prefix of the tokenizer (e.g. `<bos>`) and the end-of-text token.
     """
 
-    def __init__(self, folder: Path, codec: Codec, state: WriterState | None, validation: bool) -> None:
+    def __init__(
+        self, folder: Path, codec: Codec, state: WriterState | None, validation: bool, keep_tokens: bool
+    ) -> None:
         state = state or {}
-        self._writer = TokenFileWriter(folder, codec.vocab_size, state)
-        self._end_of_text, self._validation = codec.end_of_text, validation
+        self._writer = TokenFileWriter(folder, codec.vocab_size, state, keep_tokens)
+        self._end_of_text, self._validation, self._keep_tokens = codec.end_of_text, validation, keep_tokens
         self._prefix = np.array(codec.prefix_ids, np.int64)
         # Of the last document. A text in several parts ends when the next one begins.
         self._last_number, self._last_unit = state.get("number", -1), state.get("unit", -1)
@@ -87,17 +89,20 @@ class SplitWriter:
         lengths = encoded.lengths[wanted]
         whole = bool(wanted.all())
         ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
+        locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
         if len(encoded.span_counts):
             spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
             kept = self._select_texts(documents) if self._validation else []
             texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
-            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, encoded.hashes[wanted]))
+            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
             return
         ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
         texts = [{"text": one.text[:_KEPT_TEXT_CHARS], "number": number} for number, one in self._select_texts(firsts)]
-        self._writer.add_block(TokenBlock(ids, begins, texts=texts, hashes=encoded.hashes[wanted]))
+        locations = locations if self._keep_tokens else locations[new]
+        hashes = encoded.hashes[wanted]
+        self._writer.add_block(TokenBlock(ids, begins, texts=texts, row_locations=locations, hashes=hashes))
 
     def _insert_document_boundaries(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]

@@ -1,9 +1,10 @@
 """Token files of a split: written as a stream, read through memory maps. Little-endian.
 
-    tokens.bin           token ids: uint16 if the vocabulary fits, else uint32
+    tokens.bin           token ids: uint16 if the vocabulary fits, else uint32; empty if tokens are not stored
     offsets.bin          int64, documents + 1: start of each document in the tokens, and the number of tokens
     spans.bin            int32 pairs, conversations only: [start, stop) of trained tokens, relative to the document
     span_offsets.bin     int64, conversations only: start of each document's spans, and the number of spans
+    rows.bin             int32 pairs, only if tokens are not stored: file and row of each document (see uncached.py)
     hashes.bin           uint64: content hash of each row or piece of text, to find duplicates
     texts.jsonl          kept samples: turns, or the beginning of the text (see split_files.py)
 
@@ -29,7 +30,7 @@ from trainer_core.system import files
 
 SPLITS: Final = ("train", "validation")
 HASHES_FILE: Final = "hashes.bin"
-_FILES: Final = ("tokens.bin", "offsets.bin", "spans.bin", "span_offsets.bin", HASHES_FILE, "texts.jsonl")
+_FILES: Final = ("tokens.bin", "offsets.bin", "spans.bin", "span_offsets.bin", "rows.bin", HASHES_FILE, "texts.jsonl")
 EMPTY_INT64: Final[npt.NDArray[np.int64]] = np.zeros(0, np.int64)
 
 WriterState = dict[str, int]  # sizes of files in bytes, and counts
@@ -62,16 +63,22 @@ class TokenBlock(NamedTuple):
     spans: npt.NDArray[Any] = EMPTY_INT64  # (n, 2), of conversations
     span_counts: npt.NDArray[Any] = EMPTY_INT64  # spans per document; empty for plain text
     texts: Sequence[dict[str, Any]] = ()
+    row_locations: npt.NDArray[Any] = EMPTY_INT64  # (documents, 2), if tokens are not stored
     hashes: npt.NDArray[Any] = EMPTY_INT64
 
 
 class TokenFileWriter:
-    """Writes one split. `state`, the result of `commit`, continues existing files."""
+    """Writes one split. `state`, the result of `commit`, continues existing files.
 
-    def __init__(self, folder: Path, vocab_size: int, state: WriterState | None = None) -> None:
+    Without `keep_tokens`, the location of each document is stored instead of its tokens.
+    """
+
+    def __init__(
+        self, folder: Path, vocab_size: int, state: WriterState | None = None, keep_tokens: bool = True
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         state = state or {}
-        self._folder = folder
+        self._folder, self._keep_tokens = folder, keep_tokens
         self._type = token_dtype(vocab_size)
         self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
         self._num_spans = state.get("spans", 0)
@@ -91,7 +98,10 @@ class TokenFileWriter:
             self._write("span_offsets.bin", begins + self._num_spans, "<i8")
             self._write("spans.bin", block.spans, "<i4")
             self._num_spans += len(block.spans)
-        self._write("tokens.bin", block.ids, self._type)
+        if self._keep_tokens:
+            self._write("tokens.bin", block.ids, self._type)
+        else:
+            self._write("rows.bin", block.row_locations, "<i4")
         self._write(HASHES_FILE, block.hashes, "<u8")
         for text in block.texts:
             self._files["texts.jsonl"].write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
@@ -159,6 +169,11 @@ class Split:
     def spans(self) -> npt.NDArray[np.int32]:
         """(n, 2): [start, stop) of the tokens trained on, relative to the document."""
         return self._map("spans.bin", "<i4").reshape(-1, 2)
+
+    @property
+    def row_locations(self) -> npt.NDArray[np.int32]:
+        """(documents, 2): file and row of each document. Empty if tokens are stored."""
+        return self._map("rows.bin", "<i4").reshape(-1, 2)
 
     @property
     def documents(self) -> int:

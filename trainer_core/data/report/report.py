@@ -35,6 +35,7 @@ from trainer_core.data.sequence_layout import SequenceStats, build_sequences
 from trainer_core.data.sequences import SequenceIndex, count_text_sequences, fit_conversations, sequences_folder
 from trainer_core.data.sources import DatasetScans, common_task, scan_datasets
 from trainer_core.data.token_files import SPLITS, Split
+from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
@@ -98,7 +99,10 @@ def preview(config: Config, reporter: Reporter, budget: int = _READ_BUDGET_BYTES
     with tempfile.TemporaryDirectory(prefix="traindeck-preview-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         tokenizer = ensure_tokenizer(folder, sampled, tokenizer_config, recorder)
-        report = _report_sample(folder / "cache", Codec.load(tokenizer), scans, sampled, config, recorder)
+        try:
+            report = _report_sample(folder / "fast", Codec.load(tokenizer, True), scans, sampled, config, recorder)
+        except EncoderMismatchError:
+            report = _report_sample(folder / "plain", Codec.load(tokenizer, False), scans, sampled, config, recorder)
     _warn_about_report(report, config, reporter)
     return report
 
@@ -108,6 +112,7 @@ def _report_sample(
 ) -> protocol.DataReport:
     """Write the tokens of the sample as preparation does, and report on them."""
     folder.mkdir()
+    config = msgspec.structs.replace(config, token_cache=True)
     stream = DocumentStream(sampled.all, config, reporter, piece_chars=choose_piece_chars(scans.all))
     writer = CacheWriter(folder, codec, config, {}, stream.path_of, sampled.first_validation_file)
     rows: Counter[int] = Counter()  # by file

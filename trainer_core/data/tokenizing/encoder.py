@@ -1,16 +1,19 @@
 """Text to token ids, as fast as is correct.
 
 Two paths give the same ids. `tokenizers` is the reference and supports every tokenizer. gigatoken is some twenty times
-as fast, supports only byte-level BPE with the usual splits, and is used if it equals the reference on probe texts, the
-vocabulary and the first batch. Text that the two could split differently goes to the reference.
+as fast, supports only byte-level BPE with the usual splits, and is used where it agrees: it is compared with the
+reference before its first use and again on a part of every batch. Text that the two could split differently goes to the
+reference.
 
 No torch, no Qt.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
@@ -26,8 +29,7 @@ from trainer_core.messages import TraindeckError
 Ids = npt.NDArray[np.uint32]
 
 _MIN_FAST_CHARS: Final = 64 * 1024  # characters in one call that repay the verification
-_VERIFIED_CHARS: Final = 1024  # characters of each text of the first batch that both paths encode
-_MAX_VERIFIED_TEXTS: Final = 32
+_VERIFIED_CHARS: Final = 2048  # characters of each batch that both paths encode
 _MAX_VERIFIED_TOKENS: Final = 16_384  # tokens of a vocabulary: all of those that are trained here by default
 _MAX_MEMORY_GROWTH: Final = 48 * 1024 * 1024  # bytes; the word cache of gigatoken is unbounded
 _MEMORY_CHECK_CHARS: Final = 4 * 1024 * 1024
@@ -41,43 +43,45 @@ _PROBE_TEXTS: Final = (
 )
 
 
+class EncoderMismatchError(Exception):
+    """The two paths gave different ids for the same text."""
+
+
 class TextEncoder:
     """Ids of plain texts. A text that spells a special token stays text.
 
-    `backend`: the path of long batches; empty until a batch was long enough to decide.
+    `fast`: gigatoken may be used. `backend`: the path of long batches; empty until a batch was long enough to decide.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, fast: bool = True) -> None:
         tokenizer.encode_special_tokens = True  # else `<|im_end|>` in a message would end the turn
         self.tokenizer = tokenizer
         self._fast: _GigatokenEncoder | None = None
-        self.backend: Literal["", "tokenizers", "gigatoken"] = ""
+        self.backend: Literal["", "tokenizers", "gigatoken"] = "" if fast else "tokenizers"
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text. Keep a call to a few MiB of text: the reference needs some 100 bytes a token."""
-        distinct = list(dict.fromkeys(texts))  # a chat template repeats the text around the messages
-        size = sum(map(len, distinct))
-        if not self.backend and size >= _MIN_FAST_CHARS:
-            self._choose_backend(distinct)
-        if self._fast is None:
-            found = self._encode_with_reference(distinct)
-        else:
-            found = self._encode_fast(distinct)
-            self._fast.limit_memory(size)
-        ids = dict(zip(distinct, found, strict=True))
-        return [ids[text] for text in texts]
+        """Ids of each text. Keep a call to a few MiB of text: the reference needs some 100 bytes a token.
 
-    def _choose_backend(self, texts: Sequence[str]) -> None:
-        """Use gigatoken if it is exact. `texts`: the first batch."""
-        self.backend, self._fast = "tokenizers", _create_fast_encoder(self.tokenizer)
-        if self._fast is None:
-            return
-        probes = [*_PROBE_TEXTS, *_vocabulary_texts(self.tokenizer)]
-        probes += [text[:_VERIFIED_CHARS] for text in texts[:_MAX_VERIFIED_TEXTS]]
-        if all(map(np.array_equal, self._encode_fast(probes), self._encode_with_reference(probes))):
-            self.backend = "gigatoken"
-        else:
-            self._fast = None
+        Raises `EncoderMismatchError`.
+        """
+        size = sum(map(len, texts))
+        if not self.backend and size >= _MIN_FAST_CHARS:
+            self._choose_backend()
+        if self._fast is None or not texts:
+            return self._encode_with_reference(texts)
+        ids = self._encode_fast(texts)
+        self._verify([max(texts, key=len)[:_VERIFIED_CHARS]])
+        self._fast.limit_memory(size)
+        return ids
+
+    def _choose_backend(self) -> None:
+        self._fast, self.backend = _create_fast_encoder(self.tokenizer), "tokenizers"
+        if self._fast is not None:
+            try:
+                self._verify([*_PROBE_TEXTS, *_vocabulary_texts(self.tokenizer)])
+                self.backend = "gigatoken"
+            except EncoderMismatchError:
+                self._fast = None
 
     def _encode_fast(self, texts: Sequence[str]) -> list[Ids]:
         """Texts that gigatoken does not support go to the reference."""
@@ -85,12 +89,10 @@ class TextEncoder:
         if self._fast.is_supported("\n".join(texts)):  # unsupported text is rare
             return [*map(self._fast.encode, texts)]
         supported = [self._fast.is_supported(text) for text in texts]
-        others = [text for text, is_supported in zip(texts, supported, strict=True) if not is_supported]
-        rest = iter(self._encode_with_reference(others))
-        return [
-            self._fast.encode(text) if is_supported else next(rest)
-            for text, is_supported in zip(texts, supported, strict=True)
-        ]
+        others = iter(
+            self._encode_with_reference([text for text, fast in zip(texts, supported, strict=True) if not fast])
+        )
+        return [self._fast.encode(text) if fast else next(others) for text, fast in zip(texts, supported, strict=True)]
 
     def _encode_with_reference(self, texts: Sequence[str]) -> list[Ids]:
         try:
@@ -101,6 +103,11 @@ class TextEncoder:
             reason = str(error).splitlines()[0][:200].rstrip(".")
             raise TraindeckError("data.bad_tokenizer", path="tokenizer.json", reason=reason) from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+
+    def _verify(self, texts: Sequence[str]) -> None:
+        for fast, reference in zip(self._encode_fast(texts), self._encode_with_reference(texts), strict=True):
+            if not np.array_equal(fast, reference):
+                raise EncoderMismatchError
 
 
 def _vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
@@ -145,16 +152,25 @@ def _split_steps(document: dict[str, Any]) -> list[dict[str, Any]]:
 class _GigatokenEncoder:
     """gigatoken, restricted to what it does right. `document`: a tokenizer.json.
 
-    It does not support texts with words that were added to the vocabulary and are not special, such as Qwen's
-    `<think>`, in either Unicode form.
+    Texts are cut here at the words that a tokenizer has added to its vocabulary, such as Qwen's `<think>`. `tokenizers`
+    matches those that are not normalized first, leftmost and longest (AddedVocabulary::extract_and_normalize in its
+    added_vocabulary.rs); special tokens are matched too, but stay text. Other added words are not supported.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
         from gigatoken import Tokenizer as Gigatoken  # here: only long batches need it
 
         self._normalizes = document["normalizer"] is not None
-        words = {token["content"] for token in document["added_tokens"] if not token["special"]} - {""}
-        self._added_words = {form for word in words for form in (word, unicodedata.normalize("NFC", word))}
+        added = [token for token in document["added_tokens"] if token["content"]]
+        matched = [token for token in added if not token["normalized"]] or ([] if self._normalizes else added)
+        contents = sorted((token["content"] for token in matched), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, contents)))
+        words = {token["content"]: token["id"] for token in matched if not token["special"]}
+        flags = ("single_word", "lstrip", "rstrip")  # the neighbours of the word count
+        flagged = {token["content"] for token in added if any(token[flag] for flag in flags)}
+        self._word_ids = {word: number for word, number in words.items() if word not in flagged}
+        others = {token["content"] for token in added if not token["special"]} - self._word_ids.keys()
+        self._unsupported_words = {form for word in others for form in (word, unicodedata.normalize("NFC", word))}
         steps = _split_steps(document)
         if [step.get("pattern") for step in steps[:-1]] == [{"Regex": REGEXES["gpt-2"]}]:
             document["pre_tokenizer"] = {**steps[-1], "use_regex": True}  # the same split by the name it knows
@@ -179,10 +195,20 @@ class _GigatokenEncoder:
     def is_supported(self, text: str) -> bool:
         if not _has_known_characters(text):
             return False
-        forms = {text, self._normalize(text)} if self._added_words else ()
-        return not any(word in form for form in forms for word in self._added_words)
+        forms = {text, self._normalize(text)} if self._unsupported_words else ()
+        return not any(word in form for form in forms for word in self._unsupported_words)
 
     def encode(self, text: str) -> Ids:
+        if not any(word in text for word in self._word_ids):  # several times as fast as the pattern
+            return self._encode_plain(text)
+        pieces, start = [], 0
+        for found in self._pattern.finditer(text):
+            if found[0] in self._word_ids:
+                pieces += [self._encode_plain(text[start : found.start()]), self._word_ids[found[0]]]
+                start = found.end()
+        return np.hstack([*pieces, self._encode_plain(text[start:])]).astype(np.uint32)
+
+    def _encode_plain(self, text: str) -> Ids:
         # One by one: batches come as awkward arrays, whose library takes 40 MB. Other processes are the other cores.
         return self._backend.encode(self._normalize(text))  # type: ignore[no-any-return]
 
@@ -190,9 +216,20 @@ class _GigatokenEncoder:
         return unicodedata.normalize("NFC", text) if self._normalizes else text
 
 
+# --- characters that libraries may know and Python does not -----------------------------------------
+
+_CODE_POINTS: Final = 0x40000  # the planes with letters
+
+
+@functools.cache
+def _unassigned() -> npt.NDArray[np.bool_]:
+    """Code points that the Unicode tables of this Python do not have."""
+    return np.array([unicodedata.category(chr(code)) == "Cn" for code in range(_CODE_POINTS)])
+
+
 def _has_known_characters(text: str) -> bool:
     """Whether this Python's Unicode tables have all characters. Libraries with newer ones may call others letters."""
     if text.isascii():
         return True
-    codes = np.flatnonzero(np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32)))
-    return all(unicodedata.category(chr(code)) != "Cn" for code in codes.tolist())
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return bool(codes.max() < _CODE_POINTS) and not _unassigned()[codes].any()

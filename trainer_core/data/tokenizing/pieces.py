@@ -33,7 +33,7 @@ class PieceEncoder:
     `hidden`: the tokens that only templates write. Raises `UnsupportedTokenizerError`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, hidden: Collection[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, hidden: Collection[str], fast: bool = True) -> None:
         try:
             possible = tokenizer.encode(_PROBE, add_special_tokens=False).ids
         except Exception as error:  # tokenizers raises bare Exception
@@ -42,14 +42,14 @@ class PieceEncoder:
         self._is_hidden = np.zeros(max(vocabulary.values()) + 1, np.bool_)  # by id
         self._is_hidden[[vocabulary[name] for name in hidden if name in vocabulary]] = True
         self._is_hidden[possible] = False  # such as `<unk>`
-        self.encoder = TextEncoder(tokenizer)
+        self.encoder = TextEncoder(tokenizer, fast)
         self._encoders: dict[PrecededBy, TextEncoder] = {"start": self.encoder}
         for preceded_by in ("mark", "text"):
             changed = _without_leading_space(tokenizer, preceded_by)
-            self._encoders[preceded_by] = self.encoder if changed is tokenizer else TextEncoder(changed)
+            self._encoders[preceded_by] = self.encoder if changed is tokenizer else TextEncoder(changed, fast)
 
     def encode(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
-        """Ids of each piece. Raises `UnsupportedTokenizerError`."""
+        """Ids of each piece. Raises `EncoderMismatchError` and `UnsupportedTokenizerError`."""
         found: list[Ids] = [np.empty(0, np.uint32)] * len(pieces)
         for encoder in set(self._encoders.values()):
             numbers = [number for number, (_, place) in enumerate(pieces) if self._encoders[place] is encoder]

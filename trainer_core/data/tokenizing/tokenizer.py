@@ -91,10 +91,13 @@ class Codec:
         end_of_text: Ends a document. `end_of_turn` ends an answer; `stop_token_ids`: all that end either.
         pad_token_id: Padding in transformers.
 
+    Args:
+        fast: Whether gigatoken may encode.
+
     Raises `data.bad_tokenizer`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: TokenizerConfig | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, config: TokenizerConfig | None = None, fast: bool = True) -> None:
         self.tokenizer = tokenizer
         self._config = config or TokenizerConfig()
         self.prefix_ids, suffix = post_processor_ids(tokenizer)
@@ -110,7 +113,7 @@ class Codec:
         added = tokenizer.get_added_tokens_decoder()
         hidden = {token.content for token in added.values() if token.special}
         try:
-            self._pieces = PieceEncoder(tokenizer, hidden.union(*(one.control_tokens for one in templates)))
+            self._pieces = PieceEncoder(tokenizer, hidden.union(*(one.control_tokens for one in templates)), fast)
         except UnsupportedTokenizerError as error:
             raise bad_tokenizer_error(self._config.path, str(error)) from error
         own_pad: int | None = tokenizer.token_to_id(self._config.special_tokens.get("pad_token", ""))
@@ -119,9 +122,9 @@ class Codec:
         self.vocab_size: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     @classmethod
-    def load(cls, path: Path) -> Codec:
+    def load(cls, path: Path, fast: bool = True) -> Codec:
         """From a complete tokenizer.json and its companion files. Raises `data.bad_tokenizer`."""
-        return cls(read_tokenizer(path), read_config(path))
+        return cls(read_tokenizer(path), read_config(path), fast)
 
     # --- special tokens and templates -----------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class Codec:
         return self._encode_pieces([(text, "start") for text in texts])
 
     def _encode_pieces(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
-        """Raises `data.bad_tokenizer` if a text becomes a special token."""
+        """Raises `EncoderMismatchError`, or `data.bad_tokenizer` if a text becomes a special token."""
         try:
             return self._pieces.encode(pieces)
         except UnsupportedTokenizerError as error:
@@ -192,7 +195,7 @@ class Codec:
         """Conversations as ids, without what follows the last answer: it is not trained on.
 
         Calls `on_refused` with the number of one that the template refuses, which is then empty; without that, raises
-        `data.chat_refused`. Raises `data.bad_template`.
+        `data.chat_refused`. Raises `data.bad_template` and `EncoderMismatchError`.
         """
         rendered: list[list[Segment]] = []
         dropped: list[int] = []

@@ -44,6 +44,8 @@ class DataBound(Rule[protocol.Step]):
         return Finding({**params}, self._settings(run, workers))
 
     def _settings(self, run: RunHistory, workers: int) -> dict[str, Any]:
+        if not run.config.token_cache:
+            return {"token_cache": True}
         limited = run.ready is not None and run.ready.loader_reason in ("cpu", "low_memory")
         if limited or (run.host is not None and run.host.cpu >= _CPU_BUSY):
             return {}
