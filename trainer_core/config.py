@@ -140,6 +140,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     log_steps: Annotated[int, knob("monitoring", unit="steps", ge=1, le=1_000_000)] = 10
     perf_steps: Annotated[int, knob("monitoring", unit="steps", ge=0, le=1_000_000_000)] = 50
+    flops_steps: Annotated[int, knob("monitoring", unit="steps", ge=0, le=1_000_000_000)] = 0
     eval_steps: Annotated[int, knob("monitoring", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
     eval_batches: Annotated[int, knob("monitoring", unit="batches", ge=0, le=1_000_000)] = 50
     eval_examples: Annotated[int, knob("monitoring", ge=0, le=100_000)] = 64

@@ -24,7 +24,7 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "faster": (
         "token_cache", "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
         "cuda_graphs", "activation_memory_budget", "tf32", "pin_memory", "persistent_workers", "save_steps",
-        "background_saving", "perf_steps", "eval_steps", "sample_steps",
+        "background_saving", "perf_steps", "flops_steps", "eval_steps", "sample_steps",
     ),
     "slower": (
         "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "dropout", "qk_norm", "deterministic",

@@ -6,12 +6,14 @@ No torch, no Qt.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from trainer_core import texts
 from trainer_core.messages import Language, format_message_parts
-from trainer_core.protocol import FastPath
+from trainer_core.protocol import FastPath, FlopsRow
 
 _JOULES_PER_WH: Final = 3600.0  # joules
 _SCALES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -104,3 +106,45 @@ def format_flops(count: float, per: str = "") -> str:
         if count >= scale:
             return f"{format_significant(count / scale)} {letter}FLOP{per}"
     return f"{format_significant(count)} FLOP{per}"
+
+
+# --- FLOPs by part --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFlops:
+    """FLOPs of the same module of all layers."""
+
+    module: str  # with * for the layer number
+    count: int
+    forward: float  # FLOPs of one micro-batch
+    backward: float
+    share: float  # of all, 0..1
+
+
+def group_by_module(rows: Sequence[FlopsRow]) -> list[ModuleFlops]:
+    """Add up the rows of all layers, in model order."""
+    found: dict[str, list[FlopsRow]] = {}
+    for row in rows:
+        found.setdefault(re.sub(r"\.\d+(?=\.|$)", ".*", row.module), []).append(row)
+    return [
+        ModuleFlops(
+            module,
+            len(same),
+            sum(row.forward for row in same),
+            sum(row.backward for row in same),
+            sum(row.share for row in same),
+        )
+        for module, same in found.items()
+    ]
+
+
+def format_flops_table(rows: Sequence[FlopsRow]) -> list[str]:
+    """Return a table of `rows` for a fixed-width font, with layers added up."""
+    parts = group_by_module(rows)
+    names = [part.module + (f" ×{part.count}" if part.count > 1 else "") for part in parts]
+    width = max(map(len, names), default=0)
+    return [
+        f"  {name:<{width}}  {part.share:>6.1%}  {format_flops(part.forward + part.backward)}"
+        for name, part in zip(names, parts, strict=True)
+    ]

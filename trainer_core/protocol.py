@@ -284,6 +284,25 @@ class Performance(Event, tag="performance", kw_only=True):
     overflows: int = 0  # fp16: steps skipped since the run began because the scale was too large
 
 
+class FlopsRow(msgspec.Struct, kw_only=True):
+    """FLOPs of one part of the model."""
+
+    module: str  # its name in the model
+    forward: float  # FLOPs of one micro-batch
+    backward: float  # FLOPs of one micro-batch
+    share: float  # of all, 0..1
+
+
+class FlopsProfile(Event, tag="flops_profile", kw_only=True):
+    """FLOPs of a step by part, on request (`flops_steps`)."""
+
+    step: int  # at this update
+    tokens: int  # positions of the micro-batch that was counted
+    total: float  # FLOPs of the micro-batch, forward and backward
+    formula: float  # FLOPs by the formula of `mfu`
+    rows: list[FlopsRow] = []  # in the order of the model
+
+
 class BadStep(Event, tag="bad_step", kw_only=True):
     """A step with a non-finite gradient or a spike. Detected on the device and reported some steps later."""
 
@@ -502,7 +521,7 @@ class Done(Event, tag="done", kw_only=True):
 
 
 AnyEvent = (
-    Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | BadStep | OomRecovery
+    Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
     | CheckReport | Hardware | Eval | Sample | ModelLoaded | GeneratedPiece | GenerationDone | Checkpoint
     | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
@@ -542,7 +561,7 @@ class SampleCommand(Command, tag="sample", kw_only=True):
 class Set(Command, tag="set", kw_only=True):
     """Change an interval while running. Only settings that do not change the result can be set."""
 
-    name: Literal["log_steps", "sample_steps", "perf_steps", "hardware_interval_s"]  # the knob
+    name: Literal["log_steps", "sample_steps", "perf_steps", "flops_steps", "hardware_interval_s"]  # the knob
     value: float  # from now on
 
 

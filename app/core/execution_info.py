@@ -22,6 +22,7 @@ class ExecutionInfo:
         self.precision = ""
         self.samples_per_step = 0  # effective batch; 0: unknown
         self.performance: protocol.Performance | None = None
+        self.profile: protocol.FlopsProfile | None = None
         self.bad_steps: list[protocol.BadStep] = []
 
     @property
@@ -41,6 +42,9 @@ class ExecutionInfo:
                 self.setup_version += 1
             case protocol.Performance():
                 self.performance = event
+            case protocol.FlopsProfile():
+                self.profile = event
+                self.setup_version += 1
             case protocol.BadStep():
                 self.bad_steps.append(event)
             case _:
@@ -48,8 +52,8 @@ class ExecutionInfo:
         self.version += 1
 
     def _reset_for_process(self, event: protocol.Hello) -> None:
-        """A new process starts. Bad steps before its first step are kept."""
-        before = self.bad_steps
+        """A new process starts. Bad steps and profile before its first step are kept."""
+        before, profile = self.bad_steps, self.profile
         self._clear()
         self.setup_version += 1
         self.machine_fast_paths, self.devices, self.precision = event.fast_paths, event.devices, event.precision
@@ -58,3 +62,4 @@ class ExecutionInfo:
             self.samples_per_step = batch * accumulation
         if event.resumed_from_step is not None:
             self.bad_steps = [bad for bad in before if bad.step <= event.resumed_from_step]
+            self.profile = profile

@@ -27,6 +27,7 @@ _LEVELS: Final[dict[type[protocol.Event], Level]] = {
     protocol.Sample: "info",
     protocol.BadStep: "warning",
     protocol.OomRecovery: "warning",
+    protocol.FlopsProfile: "info",
     protocol.Checkpoint: "info",
     protocol.Advice: "advice",
     protocol.Warn: "warning",

@@ -10,19 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import concat_batches
-from trainer_core.models.attention import BACKENDS
 from trainer_core.run_context import PauseState
 from trainer_core.train import flops
 from trainer_core.train.gc_control import GarbageCollector
 from trainer_core.train.gpu_specs import PeakFlops, lookup_peak
-from trainer_core.train.loss import batch_loss
 from trainer_core.train.trainer import Trainer
 
 
@@ -107,12 +104,12 @@ def test_gradient_noise_is_reported_in_sequences_with_several_micro_batches(tmp_
 
 def test_telemetry_does_not_change_training(tmp_path: Path) -> None:
     settings = {"gradient_accumulation_steps": 2, "dropout": 0.1}
-    watched, kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=1), "watched")
+    watched, kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=1, flops_steps=1), "watched")
     watched.run()
     plain, plain_kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=0, log_steps=6), "plain")
     plain.telemetry = plain.clock.enabled = False
     plain.run()
-    assert len(kept.of(protocol.Performance)) == 6
+    assert len(kept.of(protocol.FlopsProfile)) == len(kept.of(protocol.Performance)) == 6
     assert not plain_kept.of(protocol.Step)
     assert all(map(torch.equal, weights(watched), weights(plain)))
 
@@ -133,9 +130,11 @@ def test_saving_time_is_reported_separately(tmp_path: Path, low_memory: bool) ->
 def test_intervals_can_be_changed_during_training(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
     made.session.live_settings["perf_steps"](4.0)
+    made.session.live_settings["flops_steps"](3.0)
     made.run()
     assert [event.step for event in kept.of(protocol.Performance)] == [4]
-    for name in ("log_steps", "sample_steps", "perf_steps"):
+    assert [event.step for event in kept.of(protocol.FlopsProfile)] == [3]
+    for name in ("log_steps", "sample_steps", "perf_steps", "flops_steps"):
         protocol.decode_command(protocol.encode(protocol.Set(name=name, value=5)))  # type: ignore[arg-type]
 
 
@@ -143,21 +142,24 @@ def test_intervals_can_be_changed_during_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"tie_embeddings": False}])
-def test_flops_match_a_count_except_causal_attention(tmp_path: Path, more: dict[str, object]) -> None:
-    made, _ = trainer(tmp_path, wanted(tmp_path, max_steps=1, hidden_dim=64, max_seq_len=32, **more))
-    made.set_up()
-    model, batch = made.model, made.windows.example()
-    model.set_attention(BACKENDS["math"].attend)  # products that the counter knows
-    with FlopCounterMode(display=False) as counter:
-        loss_sum = batch_loss(model, batch)
-        torch.autograd.backward(loss_sum)
-    made.close()
-    shape, tokens = model.config, batch.input_ids.numel()
+def test_the_flops_profile_matches_the_formula_except_causal_attention(tmp_path: Path, more: dict[str, object]) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, flops_steps=1, max_steps=1, hidden_dim=64, max_seq_len=32, **more))
+    made.run()
+    (event,) = kept.of(protocol.FlopsProfile)
+    shape, tokens = made.model.config, 4 * 32
+    assert event.tokens == tokens
     attention = shape.n_layers * shape.max_seq_len * shape.hidden_dim * tokens
-    vectors = sum(weight.numel() for weight in model.parameters() if weight.dim() == 1)
-    formula = flops.flops_per_token(model, shape.max_seq_len) * tokens
-    # The count has the whole square of scores, 12 a position, and no vectors.
-    assert counter.get_total_flops() == formula - 6 * tokens * vectors + 6 * attention
+    vectors = sum(weight.numel() for weight in made.model.parameters() if weight.dim() == 1)
+    matrices = event.formula - 6 * tokens * vectors - 6 * attention
+    # The whole square of scores, 12 a position; kernels that keep no scores make them again, 14.
+    assert event.total in (matrices + 12 * attention, matrices + 14 * attention)
+    names = [row.module for row in event.rows]
+    assert names[:2] == ["model.layers.0.self_attn", "model.layers.0.mlp"]
+    assert names[-1] == "lm_head"
+    assert sum(row.share for row in event.rows) == pytest.approx(1.0, abs=0.01)
+    mlp = next(row for row in event.rows if row.module.endswith("mlp"))
+    assert mlp.forward == 2 * tokens * 3 * shape.hidden_dim * shape.mlp_dim
+    assert mlp.backward == 2 * mlp.forward
 
 
 def documents_file(folder: Path) -> Path:

@@ -44,6 +44,13 @@ _PATHS = [
     protocol.FastPath(name="precision", used=True, choice="bf16", reason="path.on", speedup=2.1),
     protocol.FastPath(name="activation_checkpointing", used=False, reason="path.off"),
 ]
+_ROWS = [
+    protocol.FlopsRow(
+        module=f"model.layers.{layer}.{part}", forward=share * 8.4e11, backward=share * 1.68e12, share=share
+    )
+    for layer in range(12)
+    for part, share in (("self_attn", 0.021), ("mlp", 0.042))
+] + [protocol.FlopsRow(module="lm_head", forward=2.0e11, backward=4.1e11, share=0.244)]
 
 
 def events(
@@ -94,6 +101,7 @@ def events(
                 action="skipped",
                 samples=[1204, 88, 19_533],
             )
+            yield protocol.FlopsProfile(t=now, step=step, tokens=16_384, total=2.53e12, formula=2.54e12, rows=_ROWS)
         yield protocol.Progress(
             t=now, phase="training", done=step, total=total, eta_s=(total - step) * tokens_per_step / speed
         )

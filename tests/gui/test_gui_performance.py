@@ -182,6 +182,7 @@ def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
     assert (
         controller.window.performance.fast_paths.note.text() == "The trainer of this run did not tell how it computes."
     )
+    assert controller.window.performance.flops.isHidden()
     assert controller.window.plots._execution_row.isHidden()
 
 

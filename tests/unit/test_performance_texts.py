@@ -58,6 +58,17 @@ def test_reasons_are_translated_and_an_unknown_path_keeps_its_name() -> None:
     assert performance_texts.fast_path_reason(FastPath(name="x", used=True), "en") == ""
 
 
+def test_flops_of_layers_are_added_up() -> None:
+    rows = [
+        protocol.FlopsRow(module=f"model.layers.{layer}.mlp", forward=1.0, backward=2.0, share=0.25)
+        for layer in range(3)
+    ]
+    rows.append(protocol.FlopsRow(module="lm_head", forward=1.0, backward=2.0, share=0.25))
+    layers, head = performance_texts.group_by_module(rows)
+    assert (layers.module, layers.count, layers.forward, layers.share) == ("model.layers.*.mlp", 3, 3.0, 0.75)
+    assert (head.module, head.count) == ("lm_head", 1)
+
+
 # --- on a terminal ----------------------------------------------------------------------------------------
 
 

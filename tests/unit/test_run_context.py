@@ -90,7 +90,7 @@ def test_set_changes_a_live_setting(pipe: Pipe) -> None:
         ("log_steps", 1.5, "allowed: a whole number >= 1 and <= 1000000"),
         ("hardware_interval_s", 0.5, ""),
         ("hardware_interval_s", 0.01, "allowed: a number >= 0.1 and <= 3600"),
-        ("sample_steps", 0, "it cannot be set now"),
+        ("flops_steps", 1, "it cannot be set now"),
     ],
 )
 def test_set_accepts_the_values_of_the_knob(pipe: Pipe, name: Any, value: float, reason: str) -> None:

@@ -42,6 +42,8 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
             return performance.format_bad_step(event, language)
         case protocol.OomRecovery():
             return performance.format_oom_recovery(event, language)
+        case protocol.FlopsProfile():
+            return performance.format_flops_profile(event, language)
         case protocol.Eval():
             return _eval(event, language)
         case protocol.Sample():

@@ -171,3 +171,11 @@ def format_oom_recovery(event: protocol.OomRecovery, language: Language) -> str:
         sizes_text = {"requested": format_bytes(event.requested), "free": format_bytes(event.free)}
         where += get("console.oom.allocation", language, **sizes_text)
     return get("console.oom.recovered", language, step=event.step, where=where, change=change)
+
+
+def format_flops_profile(event: protocol.FlopsProfile, language: Language) -> str:
+    """Return the FLOPs of each module, with layers added up."""
+    total, formula = performance_texts.format_flops(event.total), performance_texts.format_flops(event.formula)
+    counts = {"step": event.step, "tokens": event.tokens}
+    head = get("console.flops", language, total=total, formula=formula, **counts)
+    return "\n".join([head, *performance_texts.format_flops_table(event.rows)])

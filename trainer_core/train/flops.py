@@ -1,4 +1,4 @@
-"""Model FLOPs by formula, for MFU.
+"""Model FLOPs: by formula, for MFU, and counted by layer.
 
 Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs per token = 6 N + 6 L T D: two per
 weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
@@ -8,7 +8,21 @@ weighted by positions. Padding counts as tokens, because it is computed. Activat
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch.utils import flop_counter
+from torch.utils.flop_counter import FlopCounterMode
+
+from trainer_core.data.loader import Batch
+from trainer_core.models.attention import document_mask, sdpa
 from trainer_core.models.decoder import Decoder
+from trainer_core.protocol import FlopsProfile, FlopsRow
+from trainer_core.train.checkpoint import rng_states, set_rng_states
+from trainer_core.train.device import Precision
+from trainer_core.train.loss import token_loss
 
 
 def flops_per_token(model: Decoder, length: float) -> float:
@@ -17,3 +31,88 @@ def flops_per_token(model: Decoder, length: float) -> float:
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     multiplying = model.count_parameters() - embedding
     return 6.0 * multiplying + 6.0 * config.n_layers * length * config.hidden_dim
+
+
+def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:
+    """Count FLOPs of forward and backward of `batch` (on the model's device) by layer, on the eager model.
+
+    Computes one sequence and scales. Attention is counted as torch does, including the masked half, so the total is
+    slightly higher than the formula's. Gradients and RNG states are preserved.
+    """
+    rows, positions = batch.input_ids.shape
+    before = rng_states(model)
+    try:
+        with _reference_attention(model):
+            forward, both = _count(model, batch.split_rows(1)[0], precision)
+    finally:
+        set_rng_states(model, before)
+    total = both.get("Global", 0)
+    return FlopsProfile(
+        step=step,
+        tokens=rows * positions,
+        total=float(rows * total),
+        formula=flops_per_token(model, batch.attention_pairs / (rows * positions)) * rows * positions,
+        rows=[
+            FlopsRow(
+                module=name,
+                forward=float(rows * forward.get(key, 0)),
+                backward=float(rows * (both.get(key, 0) - forward.get(key, 0))),
+                share=both.get(key, 0) / max(1, total),
+            )
+            for name, key in _parts(model)
+        ],
+    )
+
+
+def _parts(model: Decoder) -> list[tuple[str, str]]:
+    """Modules to report, with the counter's names for them."""
+    names = [f"model.layers.{n}.{part}" for n in range(model.config.n_layers) for part in ("self_attn", "mlp")]
+    return [(name, f"{type(model).__name__}.{name}") for name in (*names, "lm_head")]
+
+
+def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
+    """FLOPs by module: forward, and forward with backward."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    with FlopCounterMode(display=False, custom_mapping=_FOR_CPU) as counter:
+        with precision.autocast():
+            # Call the whole model: the counter names modules from the outermost module that it sees.
+            mask = None if batch.segments is None else document_mask(batch.segments)
+            loss = token_loss(model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask), batch.labels)
+        forward = _sums(counter.get_flop_counts())
+        torch.autograd.grad(loss, weights, allow_unused=True)
+    return forward, _sums(counter.get_flop_counts())
+
+
+def _sums(counts: Mapping[str, Mapping[Any, int]]) -> dict[str, int]:
+    return {name: sum(by_operation.values()) for name, by_operation in counts.items()}
+
+
+@contextlib.contextmanager
+def _reference_attention(model: Decoder) -> Iterator[None]:
+    """Attention with torch's own kernels, the only ones that the counter knows."""
+    layers: list[Any] = list(model.model.layers)
+    before = [layer.self_attn.attend for layer in layers]
+    model.set_attention(sdpa)
+    try:
+        yield
+    finally:
+        for layer, attend in zip(layers, before, strict=True):
+            layer.self_attn.attend = attend
+
+
+def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(flop_counter.sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
+
+
+def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(flop_counter.sdpa_backward_flop_count(grad, query, key, value))  # type: ignore[no-untyped-call]
+
+
+_FOR_CPU: Final = {  # the one kernel that torch 2.13 does not count; private, so it may be missing
+    getattr(torch.ops.aten, name): count
+    for name, count in (
+        ("_scaled_dot_product_flash_attention_for_cpu", _attention_forward),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward),
+    )
+    if hasattr(torch.ops.aten, name)
+}

@@ -21,7 +21,7 @@ from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import bad_steps, checkpoint
+from trainer_core.train import bad_steps, checkpoint, flops
 from trainer_core.train.async_checkpointer import AsyncCheckpointer
 from trainer_core.train.bad_steps import Rollback
 from trainer_core.train.device import Precision
@@ -31,7 +31,7 @@ from trainer_core.train.step_metrics import StepReporter
 from trainer_core.train.training_step import TrainingStep, is_due
 
 _METRICS_INTERVAL: Final = {"cpu": 1, "cuda": 8}  # maximum steps between two checks for bad steps
-_LIVE_SETTINGS: Final = ("log_steps", "sample_steps", "perf_steps")
+_LIVE_SETTINGS: Final = ("log_steps", "sample_steps", "perf_steps", "flops_steps")
 
 
 class Trainer(TrainingStep):
@@ -169,7 +169,7 @@ class Trainer(TrainingStep):
     def _due_now(self) -> bool:
         """Whether evaluation, saving or sampling is due at this step, which requires all metrics up to it."""
         step, config, requests = self.state.counters.step, self.config, self.session.requests
-        intervals = (config.eval_steps, config.save_steps, config.sample_steps)
+        intervals = (config.eval_steps, config.save_steps, config.sample_steps, config.flops_steps)
         requested = requests.save or bool(requests.samples)
         return step >= self.total_steps or requested or any(is_due(step, interval) for interval in intervals)
 
@@ -180,6 +180,10 @@ class Trainer(TrainingStep):
         requests = self.session.requests.pop_all()
         if self.telemetry:
             self.session.progress("training", step, self.total_steps, "steps")
+        if is_due(step, config.flops_steps):
+            self.clock.catch_up()
+            with self.oom.skip_on_oom("flops-steps", step):
+                self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
         better = is_due(step, config.eval_steps) and not last and self._eval_loss() is None and self.evaluate()
         with self.oom.skip_on_oom("sample-steps", step):
             if is_due(step, config.sample_steps) and not last:

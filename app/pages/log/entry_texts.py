@@ -9,7 +9,7 @@ from app.core.log_store import MAX_TEXT_CHARS, LogEntry
 from app.pages.performance import execution_texts
 from app.texts import tr
 from app.widgets import formatting
-from trainer_core import protocol
+from trainer_core import performance_texts, protocol
 from trainer_core.messages import is_known
 
 
@@ -196,6 +196,13 @@ def _format_change(before: int | None, now: int) -> str:
     return text if before in (None, now) else f"{formatting.format_count(before)} → {text}"
 
 
+def _format_flops_profile(event: protocol.FlopsProfile) -> str:
+    step, tokens = map(formatting.format_count, (event.step, event.tokens))
+    total, formula = map(performance_texts.format_flops, (event.total, event.formula))
+    text = tr("log.step_step_total_for_tokens", step=step, tokens=tokens, total=total, formula=formula)
+    return "\n".join([text, *performance_texts.format_flops_table(event.rows)])
+
+
 def _format_checkpoint(event: protocol.Checkpoint) -> str:
     step, size = formatting.format_count(event.step), formatting.format_file_size(event.bytes)
     return tr("log.step_step_checkpoint_saved_size", step=step, size=size, seconds=f"{event.seconds:.1f}")
@@ -228,6 +235,7 @@ _FORMATTERS: Final[dict[type[protocol.Event], Callable[[Any], str]]] = {
     protocol.Eval: _format_eval,
     protocol.Sample: _format_sample,
     protocol.BadStep: _format_bad_step,
+    protocol.FlopsProfile: _format_flops_profile,
     protocol.Checkpoint: _format_checkpoint,
     protocol.Ack: _format_rejected_command,
     protocol.Done: _format_done,

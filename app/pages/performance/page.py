@@ -1,4 +1,4 @@
-"""Performance page: tiles, step time, fast paths."""
+"""Performance page: tiles, step time, fast paths, FLOPs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QSizePolicy, QVBoxLayout, QWidget
 from app.pages.page import Page, ShownRun
 from app.pages.performance import figures
 from app.pages.performance.step_time_card import StepTimeCard
-from app.pages.performance.table_cards import TableCard, show_fast_paths
+from app.pages.performance.table_cards import TableCard, show_fast_paths, show_flops
 from app.pages.plots.tiles import Tile
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
@@ -37,7 +37,7 @@ class PerformancePage(Page):
         self._displayed_setup: object = None
         self._narrow = False
         self.tiles = {name: Tile(name) for name in figures.TILES}
-        self.step_time, self.fast_paths = StepTimeCard(palette), TableCard()
+        self.step_time, self.fast_paths, self.flops = StepTimeCard(palette), TableCard(), TableCard()
         self._placeholder = label("muted", wrap=True, centred=True)
         self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
         self._tiles = QGridLayout()
@@ -56,7 +56,7 @@ class PerformancePage(Page):
         for index, tile in enumerate(self.tiles.values()):
             tile.hide()
             self._tiles.addWidget(tile, 0, index)
-        for card in (self.step_time, self.fast_paths):
+        for card in (self.step_time, self.fast_paths, self.flops):
             column.addWidget(card)
         column.addStretch(1)
         self._area = scroll_area(content)
@@ -81,6 +81,7 @@ class PerformancePage(Page):
         if setup != self._displayed_setup:
             self._displayed_setup = setup
             show_fast_paths(self.fast_paths, execution, self._palette)
+            show_flops(self.flops, execution.profile, self._palette)
         version = (id(metrics), metrics.version("time_forward"), id(execution), execution.version)
         if version != self._displayed_metrics:
             self._displayed_metrics = version

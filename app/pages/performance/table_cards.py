@@ -1,4 +1,4 @@
-"""Card with a table of the fast paths."""
+"""Cards with a table: the fast paths, and the FLOPs by module."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout
 from app.pages.performance import execution_texts
 from app.texts import current_language, tr
 from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
 from app.widgets.basic import ElidedLabel, card_header, label
 from trainer_core import performance_texts
-from trainer_core.protocol import FastPath
+from trainer_core.messages import amounts
+from trainer_core.protocol import FastPath, FlopsProfile
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
 
 _MAX_WORD_LENGTH: Final = 16  # characters
 _LINE_BREAK: Final = "\u200b"  # zero-width space
+_BAR_CHARS: Final = 24  # of a module with all FLOPs
 
 
 class TableCard(QFrame):
@@ -86,3 +89,25 @@ def fast_path_row(path: FastPath) -> tuple[str, ...]:
         # Long words, such as symbols of a linker, may be broken.
         re.sub(rf"\S{{{_MAX_WORD_LENGTH}}}(?=\S)", lambda word: word[0] + _LINE_BREAK, reason),
     )
+
+
+def show_flops(card: TableCard, profile: FlopsProfile | None, palette: Palette) -> None:
+    """Show the FLOPs by module; hide the card without a profile."""
+    card.setVisible(profile is not None)
+    if profile is None:
+        return
+    card.title.setText(tr("performance.arithmetic_micro_batch"))
+    total, formula = performance_texts.format_flops(profile.total), performance_texts.format_flops(profile.formula)
+    step = formatting.format_count(profile.step)
+    card.facts.setText(tr("performance.step_step_total_formula_says", step=step, total=total, formula=formula))
+    card.note.hide()
+    rows = [
+        (
+            part.module + (f"  ×{part.count}" if part.count > 1 else ""),
+            amounts.format_percentage(part.share, 1.0),
+            performance_texts.format_flops(part.forward + part.backward),
+            "█" * round(_BAR_CHARS * part.share),
+        )
+        for part in performance_texts.group_by_module(profile.rows)
+    ]
+    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2)))
