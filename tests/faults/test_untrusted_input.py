@@ -48,7 +48,6 @@ FORBIDDEN: Final = {
 }  # fmt: skip
 ALLOWED_ARCHIVES: Final = {
     ("app/core/bug_report.py", "zipfile"),  # writes the bug report
-    ("app/services/bug_report_writer.py", "zipfile"),
     ("trainer_core/data/readers/tar.py", "tarfile"),  # data; read as a stream, never extracted
 }
 FORBIDDEN_FLAGS: Final = {"shell", "trust_remote_code", "allow_pickle"}
