@@ -226,6 +226,23 @@ def test_a_conflict_is_shown_at_the_changed_setting(make_window: MakeWindow, qtb
 
 
 def test_every_conflict_has_its_fields() -> None:
-    codes = set(re.findall(r'TraindeckError\("(config\.\w+)"', inspect.getsource(config.check_combinations)))
+    codes = set(re.findall(r'TraindeckError\("([\w.]+)"', inspect.getsource(config.check_combinations)))
     assert codes == set(CONFLICTING_KNOBS)
-    assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(knobs())
+    assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(form_knobs())
+
+
+def test_more_processes_than_sequences_are_shown_at_the_settings_involved(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window()
+    names = ("ranks", "batch_size", "gradient_accumulation_steps")
+    fields = [all_fields(controller, qtbot)[name] for name in names]
+    for field, typed in zip(fields, ("3", "2", "1"), strict=True):
+        type_into(qtbot, field, typed)
+    assert all("3 processes cannot share 2 sequences" in field.error_text for field in fields)
+    blocker = controller.form.find_blocker()
+    assert blocker is not None
+    assert blocker.field == "ranks"
+    type_into(qtbot, fields[0], "2")
+    assert not any(field.error_text for field in fields)
+    assert controller.form.find_blocker() is None

@@ -33,6 +33,7 @@ CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config.kv_heads": ("n_kv_heads", "n_heads"),
     "config.bias_and_norm": ("qkv_bias", "qk_norm"),
     "config.qwen_pre_tokenizer": ("pre_tokenizer", "qk_norm", "qkv_bias"),
+    "ranks.too_many": ("ranks", "batch_size", "gradient_accumulation_steps"),
     "config.schedule": ("pause_between",),
 }
 """Settings involved in each error of `check_combinations`."""
