@@ -156,8 +156,8 @@ class Controller(QObject):
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
         queue.open_requested.connect(self.open_run)
         queue.resume_requested.connect(self.resume_run)
-        queue.held_after_failure.connect(lambda: self.notifier.notify(tr("window.queue_waits_run_has_failed")))
-        queue.emptied.connect(lambda: self.notifier.notify(tr("window.queue_done_nothing_waits_any"), warning=False))
+        queue.held_after_failure.connect(lambda: self.notifier.notify(tr("window.queue_paused")))
+        queue.emptied.connect(lambda: self.notifier.notify(tr("window.queue_finished"), warning=False))
 
     def _connect_window(self) -> None:
         window, run = self.window, self.active_run
@@ -332,7 +332,7 @@ class Controller(QObject):
         if pending is None:
             return ""
         return tr(
-            "window.restarting_in_seconds_s_attempt",
+            "window.restarting",
             seconds=round(restarts.remaining_s(time.monotonic())),
             reason=formatting.format_failure(pending.reason, self.active_run.machine.last_error),
             attempt=pending.attempt,

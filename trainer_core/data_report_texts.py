@@ -26,17 +26,17 @@ class KeyFigure(NamedTuple):
 def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
     """Return the most important figures by name."""
     read, estimated = report.read, not report.complete
-    epoch_caption = get("data.count_samples_each", language, count=f"{report.samples_per_step:,}")
+    epoch_caption = get("data.samples_per_step", language, count=f"{report.samples_per_step:,}")
     if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
-        epoch_caption = get("data.count_full_one_short", language, count=f"{report.full_steps_per_epoch:,}")
+        epoch_caption = get("data.full_and_short_steps", language, count=f"{report.full_steps_per_epoch:,}")
     epochs = report.total_steps / max(1, report.steps_per_epoch)
     captions = {
         "documents": get("data.count_read" if estimated else "data.all_read", language, count=f"{read.documents:,}"),
-        "tokens": get("data.count_characters_each", language, count=f"{read.characters / max(1, read.tokens):.2f}"),
-        "samples": get("data.count_tokens_at_most", language, count=f"{report.max_seq_len:,}"),
+        "tokens": get("data.characters_per_token", language, count=f"{read.characters / max(1, read.tokens):.2f}"),
+        "samples": get("data.max_tokens_per_sample", language, count=f"{report.max_seq_len:,}"),
         "steps": get("data.one_epoch" if epochs == 1 else "data.count_epochs", language, count=f"{epochs:.3g}"),
     }
-    note = get("data.plain_text_what_held_back", language) if report.splits_documents else ""
+    note = get("data.segments_note", language) if report.splits_documents else ""
     return {
         "documents": KeyFigure(
             get("data.documents", language), report.total.documents, captions["documents"], estimated, note
@@ -47,7 +47,7 @@ def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
         ),
         "epoch": KeyFigure(get("data.steps_per_epoch", language), report.steps_per_epoch, epoch_caption, estimated),
         "steps": KeyFigure(
-            get("data.steps_in_all", language), report.total_steps, captions["steps"], estimated and not report.limited
+            get("data.total_steps", language), report.total_steps, captions["steps"], estimated and not report.limited
         ),
     }
 
@@ -55,32 +55,32 @@ def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
 def table_rows(report: DataReport, language: Language) -> list[tuple[str, str]]:
     """Return the other figures as (name, value), actionable ones first."""
     read = report.read
-    rows = {"data.longer_than_a_sequence": _part(report.over_length, read.documents)}
+    rows = {"data.long_documents": _part(report.over_length, read.documents)}
     if report.task == "sft":
-        rows["data.tokens_cut_away"] = _part(report.truncated_tokens, read.tokens)
-        rows["data.left_out_no_room_for"] = _part(report.dropped, read.documents)
+        rows["data.truncated_tokens"] = _part(report.truncated_tokens, read.tokens)
+        rows["data.dropped_samples"] = _part(report.dropped, read.documents)
     else:
-        rows["data.tokens_left_over_at_end"] = f"{report.remainder_tokens:,}"
+        rows["data.remaining_tokens"] = f"{report.remainder_tokens:,}"
     if report.skipped_turns:
-        rows["data.tool_messages_left_out"] = f"{report.skipped_turns:,}"
+        rows["data.skipped_tool_messages"] = f"{report.skipped_turns:,}"
     if report.packed_sequences is not None and report.fill is not None:
         packed, alone = format_percentage(report.fill, 1), format_percentage(report.fill_unpacked or 0, 1)
-        rows["data.packed_into_sequences"] = f"{report.packed_sequences:,}"
-        rows["data.filled_with_tokens"] = get("data.packed_unpacked_alone", language, packed=packed, alone=alone)
+        rows["data.packed_sequences"] = f"{report.packed_sequences:,}"
+        rows["data.fill_rate"] = get("data.fill_rates", language, packed=packed, alone=alone)
     rows["data.duplicates"] = _part(report.duplicates, read.rows)
     if report.overlap:
-        rows["data.validation_rows_also_in_training"] = _part(report.overlap, report.validation_rows)
-    rows["data.rows_without_text"] = f"{report.empty:,}"
-    rows["data.rows_that_cannot_be_used"] = f"{report.bad:,}"
+        rows["data.overlapping_rows"] = _part(report.overlap, report.validation_rows)
+    rows["data.empty_rows"] = f"{report.empty:,}"
+    rows["data.invalid_rows"] = f"{report.bad:,}"
     rows["data.undecodable_bytes"] = _part(report.undecodable, report.read_bytes)
     sign = "" if report.complete else "≈ "
     rows["data.characters"] = f"{sign}{report.total.characters:,}"
     if not report.splits_documents:  # a split of plain text has no documents
-        rows["data.documents_to_train_on"] = f"{sign}{report.train_documents:,}"
-        rows["data.documents_held_back"] = f"{sign}{report.validation_documents:,}"
+        rows["data.training_documents"] = f"{sign}{report.train_documents:,}"
+        rows["data.validation_documents"] = f"{sign}{report.validation_documents:,}"
     held_out = format_percentage(report.validation_tokens, report.total.tokens)
-    rows["data.tokens_to_train_on"] = f"{sign}{report.train_tokens:,}"
-    rows["data.tokens_held_back"] = f"{sign}{report.validation_tokens:,} ({held_out})"
+    rows["data.training_tokens"] = f"{sign}{report.train_tokens:,}"
+    rows["data.validation_tokens"] = f"{sign}{report.validation_tokens:,} ({held_out})"
     rows["data.tokens_per_step"] = f"{report.tokens_per_step:,}"
     rows["data.vocabulary"] = f"{report.vocab_size:,}"
     return [(get(key, language), value) for key, value in rows.items()]
@@ -95,10 +95,10 @@ def format_read_state(report: DataReport, language: Language) -> str:
     """Return how much of the data was read."""
     size = format_bytes(report.bytes)
     if not report.complete:
-        return get("data.read_size_were_read_figures", language, read=format_bytes(report.read_bytes), size=size)
+        return get("data.read_part", language, read=format_bytes(report.read_bytes), size=size)
     if report.tokenizer or report.prepared:
-        return get("data.all_was_read_size_every", language, size=size)
-    return get("data.all_was_read_size_tokenizer", language, size=size)  # trained on a part of the text
+        return get("data.read_all", language, size=size)
+    return get("data.read_all_without_tokenizer", language, size=size)  # trained on a part of the text
 
 
 # --- sources -----------------------------------------------------------------------------------------

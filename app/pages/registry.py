@@ -30,7 +30,7 @@ PAGES: Final = (
     PageSpec("performance", "window.performance", "app.pages.performance.page", "PerformancePage"),
     PageSpec("data", "common.data", "app.pages.data.page", "DataPage"),
     PageSpec("samples", "window.samples", "app.pages.samples.page", "SamplesPage"),
-    PageSpec("try", "window.try_it", "app.pages.playground.page", "PlaygroundPage", "playground"),
+    PageSpec("try", "window.playground", "app.pages.playground.page", "PlaygroundPage", "playground"),
     PageSpec("log", "window.log", "app.pages.log.page", "LogPage"),
     PageSpec("runs", "window.runs", "app.pages.runs.page", "RunsPage"),
     PageSpec("queue", "window.queue", "app.pages.queue.page", "QueuePage"),

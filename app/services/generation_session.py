@@ -181,5 +181,5 @@ class GenerationSession(QObject):
 
     def format_failure(self) -> str:
         """Why the process ended by itself; empty if it did not."""
-        key = "services.models_process_ended_unexpectedly_code"
+        key = "services.generation_exited"
         return format_process_failure(self._outcome, key) if self._outcome else ""

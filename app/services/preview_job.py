@@ -139,7 +139,7 @@ def format_process_failure(outcome: ProcessOutcome, unexpected_exit_key: str) ->
     if outcome.error_event is not None:
         return formatting.localized_message(outcome.error_event.code, outcome.error_event.params)
     if outcome.failed_to_start:
-        return tr("services.trainer_could_not_be_started")
+        return tr("services.trainer_not_started")
     return tr(unexpected_exit_key, code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))
 
 
@@ -149,7 +149,7 @@ class DataPreviewJob(PreviewJob[DataReport]):
     report_type = DataReport
     command = ("prepare", "--preview")
     build_key = staticmethod(preview_key)
-    unexpected_exit_key = "services.looking_at_data_ended_unexpectedly"
+    unexpected_exit_key = "services.preview_exited"
 
     def __init__(
         self, form: SetupForm, show_error: Callable[[TraindeckError], None], process: TrainerProcess | None

@@ -17,8 +17,8 @@ def show_close_dialog(
     box = QMessageBox(parent)
     box.setIcon(QMessageBox.Icon.Question)
     box.setWindowModality(Qt.WindowModality.WindowModal)
-    box.setWindowTitle(tr("common.training_is_going_on"))
-    box.setText(tr("common.run_being_trained_what_should"))
+    box.setWindowTitle(tr("common.close_dialog_title"))
+    box.setText(tr("common.close_dialog_question"))
     if tray:
         keep_button = box.addButton(tr("common.keep_training_in_tray"), QMessageBox.ButtonRole.AcceptRole)
         keep_button.clicked.connect(keep_training)
@@ -39,7 +39,7 @@ def show_error_dialog(parent: QWidget | None, message: str, log_path: str) -> QM
     box.setIcon(QMessageBox.Icon.Warning)
     box.setTextFormat(Qt.TextFormat.PlainText)  # exceptions can contain markup
     box.setWindowTitle("Traindeck")
-    box.setText(tr("common.something_in_window_went_wrong"))
+    box.setText(tr("common.window_error"))
     box.setInformativeText(f"{message}\n\n{tr('common.details_in_log', log=log_path)}")
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     box.open()

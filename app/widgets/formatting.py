@@ -69,14 +69,14 @@ def format_setting_value(name: str, value: Any) -> str:
 def format_data_source(path: str) -> str:
     """Return the title of a built-in data set, or the path of a file."""
     return {
-        "builtin:python": tr("common.python_standard_library_built_in"),
-        "builtin:tasks": tr("common.sums_dates_units_with_answers"),
+        "builtin:python": tr("common.builtin_python"),
+        "builtin:tasks": tr("common.builtin_tasks"),
     }.get(path, path)
 
 
 def format_split(name: str, split: str) -> str:
     """Append the split, if there is one."""
-    return tr("common.name_split", name=name, split=split) if split else name
+    return tr("common.name_and_split", name=name, split=split) if split else name
 
 
 def format_data_sources(paths: list[str]) -> str:
@@ -96,18 +96,18 @@ def format_allowed_values(knob: Knob) -> str:
     if low is not None and high is not None:
         return _format_range(low, high, knob)
     if low is not None:
-        return tr("common.a_number_above_low" if knob.minimum_open else "common.number_from_low_up", low=low)
-    return tr("common.a_whole_number" if knob.kind == "int" else "common.a_number")
+        return tr("common.range_above" if knob.minimum_open else "common.range_from", low=low)
+    return tr("common.range_integer" if knob.kind == "int" else "common.range_number")
 
 
 def _format_range(low: str, high: str, knob: Knob) -> str:
     if knob.kind == "int":
-        return tr("common.whole_number_from_low_high", low=low, high=high)
+        return tr("common.range_integer_from_to", low=low, high=high)
     key = {
-        (True, True): "common.number_above_low_below_high",
-        (True, False): "common.number_above_low_at_most",
-        (False, True): "common.number_from_low_below_high",
-        (False, False): "common.number_from_low_high",
+        (True, True): "common.range_above_below",
+        (True, False): "common.range_above_up_to",
+        (False, True): "common.range_from_below",
+        (False, False): "common.range_from_to",
     }[knob.minimum_open, knob.maximum_open]
     return tr(key, low=low, high=high)
 
@@ -125,7 +125,7 @@ def format_duration(seconds: float | None) -> str:
     whole = int(seconds + 0.5)
     days, rest = divmod(whole, 86_400)
     clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
-    return tr("common.days_d_clock", days=days, clock=clock) if days else clock
+    return tr("common.days_and_time", days=days, clock=clock) if days else clock
 
 
 def format_count(value: float | None) -> str:
@@ -187,7 +187,7 @@ def format_clock_time(seconds: float) -> str:
     time_of_day = QLocale().toString(then, "HH:mm")
     if _is_today(seconds):
         return time_of_day
-    date = QLocale().toString(then, tr("common.d_mmm_yyyy"))
+    date = QLocale().toString(then, tr("common.date_format"))
     return f"{date} {time_of_day}"
 
 
@@ -197,20 +197,20 @@ def _is_today(seconds: float) -> bool:
 
 def format_run_state(state: RunState) -> str:
     table = {
-        RunState.IDLE: tr("common.ready"),
-        RunState.STARTING: tr("common.starting"),
-        RunState.PREPARING: tr("common.preparing"),
-        RunState.COMPILING: tr("common.compiling"),
-        RunState.TRAINING: tr("common.training"),
-        RunState.EVALUATING: tr("common.evaluating"),
-        RunState.SAVING: tr("common.saving"),
-        RunState.PAUSED: tr("common.paused"),
-        RunState.STOPPING: tr("common.stopping"),
-        RunState.KILLING: tr("common.ending"),
-        RunState.FINISHED: tr("common.finished"),
-        RunState.STOPPED: tr("common.stopped"),
-        RunState.FAILED: tr("common.failed"),
-        RunState.CRASHED: tr("common.crashed"),
+        RunState.IDLE: tr("common.state_ready"),
+        RunState.STARTING: tr("common.state_starting"),
+        RunState.PREPARING: tr("common.state_preparing"),
+        RunState.COMPILING: tr("common.state_compiling"),
+        RunState.TRAINING: tr("common.state_training"),
+        RunState.EVALUATING: tr("common.state_evaluating"),
+        RunState.SAVING: tr("common.state_saving"),
+        RunState.PAUSED: tr("common.state_paused"),
+        RunState.STOPPING: tr("common.state_stopping"),
+        RunState.KILLING: tr("common.state_killing"),
+        RunState.FINISHED: tr("common.state_finished"),
+        RunState.STOPPED: tr("common.state_stopped"),
+        RunState.FAILED: tr("common.state_failed"),
+        RunState.CRASHED: tr("common.state_crashed"),
     }
     return table[state]
 
@@ -219,34 +219,34 @@ def format_position(machine: RunStateMachine) -> str:
     """Current step, and the number of steps if known; empty before the first step."""
     step = format_count(machine.step)
     if machine.total_steps:
-        return tr("window.step_step_of_total", step=step, total=format_count(machine.total_steps))
-    return tr("common.step_step", step=step) if machine.step else ""
+        return tr("window.step_of_total", step=step, total=format_count(machine.total_steps))
+    return tr("common.step_lower", step=step) if machine.step else ""
 
 
 def format_stored_run_state(state: str) -> str:
     """State of a run on disk (`run_dir.RunState`)."""
     table = {
-        "running": tr("common.running"),
-        "finished": tr("common.finished"),
-        "stopped": tr("common.stopped"),
-        "failed": tr("common.failed"),
-        "interrupted": tr("common.interrupted"),
+        "running": tr("common.state_running"),
+        "finished": tr("common.state_finished"),
+        "stopped": tr("common.state_stopped"),
+        "failed": tr("common.state_failed"),
+        "interrupted": tr("common.state_interrupted"),
     }
     return table.get(state, state)
 
 
 def format_phase(name: str) -> str:
     table = {
-        "preparing": tr("common.preparing_the_data"),
-        "checking": tr("common.checking"),
-        "compiling": tr("common.finding_fastest_way_compute"),
-        "training": tr("common.training_2"),
-        "evaluating": tr("common.evaluating_2"),
-        "saving": tr("common.saving_a_checkpoint"),
-        "paused": tr("common.paused_2"),
-        "stopping": tr("common.stopping_2"),
-        "done": tr("common.done"),
-        "failed": tr("common.failed_2"),
+        "preparing": tr("common.phase_preparing"),
+        "checking": tr("common.phase_checking"),
+        "compiling": tr("common.phase_compiling"),
+        "training": tr("common.phase_training"),
+        "evaluating": tr("common.phase_evaluating"),
+        "saving": tr("common.phase_saving"),
+        "paused": tr("common.phase_paused"),
+        "stopping": tr("common.phase_stopping"),
+        "done": tr("common.phase_done"),
+        "failed": tr("common.phase_failed"),
     }
     return table.get(name, name)
 
@@ -254,19 +254,19 @@ def format_phase(name: str) -> str:
 def format_pause_reason(reason: str, until: float | None) -> str:
     """Why a run is paused; empty if the user paused it."""
     if reason == "schedule" and until is not None:
-        return tr("common.by_schedule_until_time", time=format_clock_time(until))
+        return tr("common.pause_schedule_until", time=format_clock_time(until))
     return {
-        "schedule": tr("common.by_schedule"),
-        "other_program": tr("common.another_program_uses_gpu_training"),
-        "disk_full": tr("common.disk_full_training_goes_on"),
+        "schedule": tr("common.pause_schedule"),
+        "other_program": tr("common.pause_other_program"),
+        "disk_full": tr("common.pause_disk_full"),
     }.get(reason, "")
 
 
 def format_verdict(name: str) -> str:
     return {
-        "fits": tr("common.fits"),
-        "tight": tr("common.tight"),
-        "does_not_fit": tr("common.does_not_fit"),
+        "fits": tr("common.verdict_fits"),
+        "tight": tr("common.verdict_tight"),
+        "does_not_fit": tr("common.verdict_does_not_fit"),
     }.get(name, name)
 
 
@@ -275,12 +275,12 @@ def format_progress(done: float, total: float | None, unit: str) -> str:
     if unit == "bytes":
         return f"{format_bytes(done)} / {format_bytes(total)}" if total else format_bytes(done)
     table = {
-        "steps": tr("common.steps"),
-        "documents": tr("common.documents"),
-        "tokens": tr("common.tokens"),
-        "batches": tr("common.batches"),
-        "files": tr("common.files"),
-        "trials": tr("common.trials"),
+        "steps": tr("common.unit_steps"),
+        "documents": tr("common.unit_documents"),
+        "tokens": tr("common.unit_tokens"),
+        "batches": tr("common.unit_batches"),
+        "files": tr("common.unit_files"),
+        "trials": tr("common.unit_trials"),
     }
     shown = f"{format_count(done)} / {format_count(total)}" if total else format_count(done)
     return f"{shown} {table.get(unit, unit)}"

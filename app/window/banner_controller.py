@@ -56,11 +56,11 @@ class BannerController(QObject):
 
         def text() -> str:
             if outcome.failed_to_start:
-                return tr("window.trainer_could_not_be_started")
+                return tr("window.trainer_not_started")
             if self._machine.can_resume_from_disk:
-                ended = tr("window.trainer_ended_unexpectedly_code_code_2", code=code)
+                ended = tr("window.trainer_exited_resumable", code=code)
             else:
-                ended = tr("window.trainer_ended_unexpectedly_code_code", code=code)
+                ended = tr("window.trainer_exited_unsaved", code=code)
             if cause is None:
                 return ended
             return f"{ended} {formatting.localized_message(cause.code, {'step': self._machine.step, **cause.params})}"
@@ -71,12 +71,12 @@ class BannerController(QObject):
     def _show_gave_up(self, given_up: GiveUp) -> None:
         def text() -> str:
             reason = formatting.format_failure(given_up.reason, self._machine.last_error)
-            return tr("window.started_again_count_times_failed", count=given_up.attempts, reason=reason)
+            return tr("window.restarts_failed", count=given_up.attempts, reason=reason)
 
         self._banners.add(BannerContent("warning", text, key="gave_up"))
 
     def _show_incompatible(self, version: tuple[int, int]) -> None:
         def text() -> str:
-            return tr("window.trainer_speaks_newer_protocol_version", version=".".join(map(str, version)))
+            return tr("window.newer_protocol", version=".".join(map(str, version)))
 
         self._banners.add(BannerContent("warning", text, key="incompatible"))

@@ -66,7 +66,7 @@ class CloseController(QObject):
         self.desktop_status.refresh()
         self._window.hide()
         if self.desktop_status.tray is not None:
-            self.desktop_status.tray.showMessage("Traindeck", tr("window.training_goes_on_click_here"))
+            self.desktop_status.tray.showMessage("Traindeck", tr("window.training_in_background"))
 
     def _show_window(self) -> None:
         QGuiApplication.setQuitOnLastWindowClosed(True)

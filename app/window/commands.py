@@ -28,13 +28,13 @@ _RUN: Final[tuple[_Command, ...]] = (
     ("resume", "window.resume", "F8"),
     ("stop", "window.stop", "Shift+F5"),
     _SEPARATOR,
-    ("save", "window.save_a_checkpoint_now", "Ctrl+S"),
-    ("sample", "window.write_a_sample_now", "Ctrl+G"),
+    ("save", "window.save_checkpoint", "Ctrl+S"),
+    ("sample", "window.generate_sample", "Ctrl+G"),
     _SEPARATOR,
 )
 _RUN_END: Final[tuple[_Command, ...]] = (
-    ("run_folder", "window.open_folder_this_run", "Ctrl+Shift+O"),
-    ("runs_folder", "window.open_the_runs_folder", "Ctrl+Shift+R"),
+    ("run_folder", "window.open_run_folder", "Ctrl+Shift+O"),
+    ("runs_folder", "window.open_runs_folder", "Ctrl+Shift+R"),
     _SEPARATOR,
     ("quit", "window.quit", "Ctrl+Q"),
 )
@@ -43,13 +43,13 @@ _EDIT: Final[tuple[_Command, ...]] = (
     ("redo", "window.redo", "Ctrl+Y", "Ctrl+Shift+Z"),
     ("reset_all", "window.reset_all_settings", "Ctrl+Shift+D"),
     _SEPARATOR,
-    ("add_files", "window.add_files_data", "Ctrl+O"),
-    ("add_folder", "window.add_folder_data", "Ctrl+Shift+F"),
-    ("look", "window.look_at_the_data", "Ctrl+L"),
+    ("add_files", "window.add_files", "Ctrl+O"),
+    ("add_folder", "window.add_folder", "Ctrl+Shift+F"),
+    ("look", "window.preview_data", "Ctrl+L"),
 )
 _VIEW: Final[tuple[_Command, ...]] = (
     ("search", "window.search", "Ctrl+F"),
-    ("path", "window.steps_to_a_run", "Ctrl+Shift+P"),
+    ("path", "window.onboarding_steps", "Ctrl+Shift+P"),
     ("full_screen", "window.full_screen", "F11"),
     ("notifications", "window.notifications", "Ctrl+Shift+N"),
 )
@@ -65,11 +65,11 @@ _HELP: Final[tuple[_Command, ...]] = (
 _MENUS: Final = {"run": "window.run", "edit": "window.edit", "view": "window.view", "help": "window.help"}
 _CHOICES: Final = {"language": "window.language", "theme": "window.theme"}
 _LANGUAGES: Final = {"en": "English", "zh": "中文"}
-_THEMES: Final = {"light": "window.light", "dark": "window.dark", "system": "window.as_the_system"}
+_THEMES: Final = {"light": "window.light", "dark": "window.dark", "system": "window.system_theme"}
 _SHELL_KEYS: Final = {
     "powershell": "window.for_powershell",
-    "cmd": "window.for_command_prompt_cmd",
-    "bash": "window.for_a_unix_shell",
+    "cmd": "window.for_cmd",
+    "bash": "window.for_unix_shell",
 }
 _SAVABLE_STATES: Final = frozenset({RunState.TRAINING, RunState.EVALUATING})
 
@@ -94,9 +94,7 @@ class Menus(QObject):
         self._add_copy_command(self._menus["run"])
         self._fill(self._menus["run"], _RUN_END)
         self._fill(self._menus["edit"], _EDIT)
-        self._add_choices(
-            "language", _LANGUAGES, self.language_chosen.emit, "window.switch_the_language", "Ctrl+Shift+L"
-        )
+        self._add_choices("language", _LANGUAGES, self.language_chosen.emit, "window.next_language", "Ctrl+Shift+L")
         self._add_choices("theme", _THEMES, self.theme_chosen.emit, "window.next_theme", "Ctrl+Shift+T")
         view.addSeparator()
         for number, page in enumerate(PAGES, 1):
@@ -194,7 +192,7 @@ class Menus(QObject):
             elif name in possible:
                 action.setEnabled(possible[name])
         stop = self.actions["stop"]
-        self._text_keys[stop] = "window.end_now" if machine.next_stop_kills else "window.stop"
+        self._text_keys[stop] = "window.force_stop" if machine.next_stop_kills else "window.stop"
         stop.setText(tr(self._text_keys[stop]))
 
     def update_checked(self, language: str, theme: str, *, notifications: bool) -> None:

@@ -55,7 +55,7 @@ class DropIndicator(QWidget):
         if not paths:
             return False
         for_validation = self._is_for_validation(event)
-        self._title.setText(tr("window.drop_use_as_validation_data") if for_validation else tr("window.drop_train_on"))
+        self._title.setText(tr("window.drop_validation_data") if for_validation else tr("window.drop_training_data"))
         self._names.setText(_format_names(paths))
         if self.isHidden():
             self.setGeometry(self._window.rect())
@@ -103,7 +103,7 @@ class DropIndicator(QWidget):
 
 def _format_names(paths: list[str]) -> str:
     names = ", ".join(Path(path).name or path for path in paths[:3])
-    return names if len(paths) <= 3 else tr("window.names_and_count_more", names=names, count=len(paths) - 3)
+    return names if len(paths) <= 3 else tr("window.more_names", names=names, count=len(paths) - 3)
 
 
 def _accept_as_copy(event: QDropEvent) -> None:

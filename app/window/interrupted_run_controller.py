@@ -43,7 +43,7 @@ class InterruptedRunController(QObject):
             self._bar.set_message("")
             return
         step, when = formatting.format_count(run.step), formatting.format_timestamp(run.started + run.seconds)
-        self._bar.set_message(tr("window.run_name_was_interrupted_at", name=run.name, step=step, when=when))
+        self._bar.set_message(tr("window.run_interrupted", name=run.name, step=step, when=when))
 
     def hide(self) -> None:
         self._offered, self._offer_done = None, True

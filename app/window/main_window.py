@@ -95,9 +95,11 @@ class MainWindow(QMainWindow):
         self.viewed_run_bar = InfoBar(
             {"resumeViewed": "window.resume_this_run", "backToCurrent": "common.close"}, elide_mode=middle
         )
-        self.restart_bar = InfoBar({"restartNow": "window.now", "cancelRestart": "common.cancel"}, icon_name="again")
+        self.restart_bar = InfoBar(
+            {"restartNow": "window.restart_now", "cancelRestart": "common.cancel"}, icon_name="again"
+        )
         self.interrupted_run_bar = InfoBar(
-            {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_2"},
+            {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_run"},
             icon_name="again",
             elide_mode=middle,
         )
@@ -248,7 +250,7 @@ class MainWindow(QMainWindow):
         for index, page in enumerate(PAGES):
             self.tabs.setTabText(index, tr(page.title_key))
         self.menus.retranslate()
-        self.splitter.set_handle_name(tr("window.width_of_the_setup"))
+        self.splitter.set_handle_name(tr("window.setup_width"))
         self.set_queue_count(self._queue_count)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name

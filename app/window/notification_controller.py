@@ -64,7 +64,7 @@ class Notifier(QObject):
             case protocol.Warn(code=code) | protocol.Advice(code=code) if code in NOTIFIED_WARNINGS | NOTIFIED_ADVICE:
                 self._notify_once(code, formatting.localized_message(code, event.params))
             case protocol.Step(loss=None) | protocol.BadStep(kind="not_finite", action="rolled_back"):
-                text = tr("window.loss_not_number_any_more", step=formatting.format_count(event.step))
+                text = tr("window.loss_not_finite", step=formatting.format_count(event.step))
                 self._notify_once("not_a_number", text)
             case protocol.Phase(phase="training"):
                 self._sent.discard("disk.waiting")  # space was available again; a later warning is a new one
@@ -81,12 +81,12 @@ class Notifier(QObject):
             case RunState.FAILED | RunState.CRASHED if error is not None:
                 self.notify(formatting.localized_message(error.code, error.params))
             case RunState.FAILED | RunState.CRASHED:
-                self.notify(tr("window.the_trainer_ended_unexpectedly"))
+                self.notify(tr("window.trainer_exited"))
 
 
 def _format_finished(step: int, done: protocol.Done | None) -> str:
     steps = formatting.format_count(step)
     loss = None if done is None else (done.final_loss if done.best_loss is None else done.best_loss)
     if loss is None:
-        return tr("window.run_has_finished_steps_steps_2", steps=steps)
-    return tr("window.run_has_finished_steps_steps", steps=steps, loss=formatting.format_loss(loss))
+        return tr("window.run_finished", steps=steps)
+    return tr("window.run_finished_with_loss", steps=steps, loss=formatting.format_loss(loss))

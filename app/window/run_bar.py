@@ -87,9 +87,9 @@ class RunBar(TranslatableWidget):
         self.check.setVisible(machine.can_start)
         self.pause.setVisible(not machine.can_start)
         set_text_if_changed(self.state_label, formatting.format_run_state(machine.state))
-        set_text_if_changed(self.stop, tr("window.end_now") if machine.next_stop_kills else tr("window.stop"))
+        set_text_if_changed(self.stop, tr("window.force_stop") if machine.next_stop_kills else tr("window.stop"))
         self.status_label.setText(self._format_status())
-        set_text_if_changed(self.reason_label, tr("window.start_not_possible_yet_reason", reason=blocked))
+        set_text_if_changed(self.reason_label, tr("window.start_blocked", reason=blocked))
         set_text_if_changed(self.time_label, self._format_time())
         waiting = bool(blocked) and machine.can_start
         for widget in (self.reason_label, self.show_reason_button):
@@ -112,7 +112,7 @@ class RunBar(TranslatableWidget):
     def set_queue_enabled(self, blocked: str, *, possible: bool) -> None:
         """`blocked`: why the configuration cannot be queued, or empty. `possible`: this window has the queue."""
         self.queue.setEnabled(possible and not blocked)
-        self.queue.setToolTip(blocked or tr("window.add_queue_train_this_when"))
+        self.queue.setToolTip(blocked or tr("window.add_to_queue_hint"))
 
     def show_queue_message(self, text: str) -> None:
         """Show a message at the queue button for some seconds."""
@@ -131,9 +131,9 @@ class RunBar(TranslatableWidget):
             case RunState.STOPPING:
                 return self._format_countdown()
             case RunState.KILLING:
-                return tr("window.ending_the_trainer")
+                return tr("window.killing_trainer")
             case RunState.STARTING:
-                return tr("window.waiting_for_the_trainer")
+                return tr("window.waiting_for_trainer")
             case RunState.PREPARING | RunState.COMPILING:
                 return self._format_preparation()
         return self._format_position()
@@ -142,7 +142,7 @@ class RunBar(TranslatableWidget):
         left = self._machine.stop_deadline_s
         phase = self._machine.phase or "stopping"
         doing = tr("window.finishing_this_step") if phase == "training" else formatting.format_phase(phase)
-        return doing if left is None else tr("window.doing_at_most_seconds_s", doing=doing, seconds=round(left))
+        return doing if left is None else tr("window.force_stop_countdown", doing=doing, seconds=round(left))
 
     def _format_preparation(self) -> str:
         progress = self._machine.phase_progress
@@ -164,10 +164,10 @@ class RunBar(TranslatableWidget):
         machine = self._machine
         if machine.state is RunState.IDLE:
             return ""
-        parts = [tr("window.epoch_epoch", epoch=f"{machine.epoch:.2f}")] if machine.epoch else []
-        parts.append(tr("window.elapsed_time", time=formatting.format_duration(machine.elapsed_s)))
+        parts = [tr("window.epoch", epoch=f"{machine.epoch:.2f}")] if machine.epoch else []
+        parts.append(tr("window.elapsed", time=formatting.format_duration(machine.elapsed_s)))
         if machine.eta_s is not None:
-            parts.append(tr("window.about_time_left", time=formatting.format_duration(machine.eta_s)))
+            parts.append(tr("window.time_left", time=formatting.format_duration(machine.eta_s)))
         return "  ·  ".join(parts)
 
     # --- theme and texts -------------------------------------------------------------------------------
@@ -185,16 +185,16 @@ class RunBar(TranslatableWidget):
 
     def retranslate(self) -> None:
         self.check.setText(tr("window.check"))
-        self.check.setToolTip(tr("window.take_real_steps_these_settings"))
+        self.check.setToolTip(tr("window.check_hint"))
         self.start.setText(tr("window.start"))
         self.queue.setAccessibleName(tr("window.add_to_queue"))
         self.pause.setText(tr("window.pause"))
         self.resume.setText(tr("window.resume"))
         self.stop.setText(tr("window.stop"))
-        self._reserve_width(self.stop, tr("window.stop"), tr("window.end_now"))
+        self._reserve_width(self.stop, tr("window.stop"), tr("window.force_stop"))
         for button in (self.check, self.pause):
             button.setMinimumWidth(max(self.check.sizeHint().width(), self.pause.sizeHint().width()))
-        self.show_reason_button.setText(tr("window.show_me_where"))
+        self.show_reason_button.setText(tr("window.show_setting"))
         self.progress_bar.setAccessibleName(tr("common.progress"))
         self.display(self._machine, self._blocked)
 

@@ -99,9 +99,9 @@ class RunViewer(QObject):
             return ""
         run, fraction = self.viewed_run.summary, self.viewed_run.loaded_fraction
         if fraction < 1.0:
-            return tr("window.opening_name_share", name=run.name, share=f"{fraction:.0%}")
+            return tr("window.opening_run", name=run.name, share=f"{fraction:.0%}")
         state, step = formatting.format_stored_run_state(run.state), formatting.format_count(run.step)
-        return tr("window.showing_run_name_state_at", name=run.name, state=state, step=step)
+        return tr("window.viewing_run", name=run.name, state=state, step=step)
 
     def _on_progress(self, fraction: float) -> None:
         if self.viewed_run is not None:

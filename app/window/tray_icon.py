@@ -51,7 +51,7 @@ class TrayIcon(QSystemTrayIcon):
         tooltip = _format_tooltip(machine, loss)[:_MAX_TOOLTIP_LENGTH]
         if tooltip != self.toolTip():
             self.setToolTip(tooltip)
-        self.show_action.setText(tr("window.show_the_window"))
+        self.show_action.setText(tr("window.show_window"))
         self.quit_action.setText(tr("window.stop_save_and_quit"))
         self.quit_action.setEnabled(machine.is_active)
         self.show()
@@ -65,12 +65,12 @@ def _format_tooltip(machine: RunStateMachine, loss: float | None) -> str:
     """Return name, state, and the known ones of step, loss and remaining time."""
     parts = [formatting.format_run_state(machine.state), formatting.format_position(machine)]
     if loss is not None:
-        parts.append(tr("window.loss_loss", loss=formatting.format_loss(loss)))
+        parts.append(tr("window.loss", loss=formatting.format_loss(loss)))
     if machine.eta_s is not None:
         hours, minutes = divmod(int(machine.eta_s // 60) + 1, 60)  # seconds would change the tooltip constantly
         if hours:
-            parts.append(tr("window.about_hours_h_minutes_min", hours=hours, minutes=minutes))
+            parts.append(tr("window.hours_left", hours=hours, minutes=minutes))
         else:
-            parts.append(tr("window.about_minutes_min_left", minutes=minutes))
+            parts.append(tr("window.minutes_left", minutes=minutes))
     name = Path(machine.run_dir).name or "Traindeck"
     return "\n".join([name[:60], " · ".join(filter(None, parts))])

@@ -122,7 +122,7 @@ def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
     ("reason", "words"),
     [
         ("requested", "step 3"),
-        ("schedule", "by schedule, until"),
+        ("schedule", "on schedule until"),
         ("other_program", "another program uses the GPU"),
         ("disk_full", "the disk is full"),
     ],

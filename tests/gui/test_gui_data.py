@@ -246,13 +246,13 @@ def test_a_complete_report_counts_full_and_short_steps() -> None:
     exact = protocol.decode_event(protocol.encode(REPORT))
     assert isinstance(exact, protocol.DataReport)
     exact.complete = True
-    assert key_figures(exact, "en")["epoch"][1:3] == (98_951, "98,950 full, one short")
+    assert key_figures(exact, "en")["epoch"][1:3] == (98_951, "98,950 full, one smaller")
 
 
 def test_skipped_tool_messages_are_counted() -> None:
     report = msgspec.structs.replace(REPORT, skipped_turns=2400)
-    assert ("Tool messages left out", "2,400") in table_rows(report, "en")
-    assert "Tool messages left out" not in dict(table_rows(REPORT, "en"))
+    assert ("Skipped tool messages", "2,400") in table_rows(report, "en")
+    assert "Skipped tool messages" not in dict(table_rows(REPORT, "en"))
 
 
 def test_a_failed_preview_hides_the_previous_report(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

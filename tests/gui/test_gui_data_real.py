@@ -121,14 +121,14 @@ def test_the_run_length_states_whether_steps_or_epochs_end_the_run(
     data.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS), encoding="utf-8")
     controller = make_window(None)
     form, length = controller.form, controller.window.setup.length
-    assert length.text() == "Ends after 400 steps; the epochs are not used"
+    assert length.text() == "Ends after 400 steps; epochs are ignored"
     form.set_text("max_steps", "0")
-    assert length.text() == "Ends after one pass over the data"
+    assert length.text() == "Ends after 1 epoch"
     form.add_data([str(data)])
     for name, text in {"vocab_size": "320", "validation_fraction": "0", "batch_size": "10"}.items():
         form.set_text(name, text)
     run_preview(controller, qtbot)
-    assert length.text() == "Ends after one epoch: about 50 steps"
+    assert length.text() == "Ends after 1 epoch: about 50 steps"
     form.set_text("batch_size", "100")
     form.set_text("max_epochs", "3")
     assert length.text() == "Ends after 3 epochs: about 15 steps"

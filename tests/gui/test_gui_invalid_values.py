@@ -132,7 +132,7 @@ def test_an_existing_run_name_and_missing_data_are_described_at_their_fields(
     setup = controller.window.setup
     qtbot.waitUntil(lambda: bool(controller._history.runs), timeout=10_000)
     qtbot.keyClicks(setup.run_name, "mine")
-    assert description(setup.run_name) == "There is already a run of this name"
+    assert description(setup.run_name) == "A run with this name already exists"
     assert setup.run_name.property("wrong")
     qtbot.keyClicks(setup.run_name, "2")
     assert "already" not in description(setup.run_name)
@@ -166,7 +166,7 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     assert second.error.text()
     dialog.base.selectAll()
     qtbot.keyClick(dialog.base, Qt.Key.Key_Delete)
-    assert description(dialog.base) == "Give the runs a name."
+    assert description(dialog.base) == "Enter a name for the runs."
 
 
 def choose(combo: QComboBox, index: int) -> None:
@@ -202,7 +202,7 @@ def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot
         ("n_layers", "2.5", "2.5 is not a whole number."),
         ("n_layers", "many", "“many” is not a number."),
         ("max_seq_len", "1,024", "“1,024” is not a number."),
-        ("learning_rate", "99", "Allowed: a number above 0, at most 10"),
+        ("learning_rate", "99", "Allowed: a number greater than 0, at most 10"),
     ):
         field = main_field(controller, name)
         type_into(qtbot, field, typed)

@@ -49,7 +49,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
     qtbot.mouseClick(page.use_preset_button, LEFT)
-    assert path.hint.text() == "Next: add a file or a folder, or drop it here"
+    assert path.hint.text() == "Next: add or drop a file or folder"
     drop(window, mime_data(text))
     qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("Text · 1 file"), timeout=20_000)
 
@@ -61,7 +61,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     type_settings(controller, qtbot)
     qtbot.mouseClick(path.steps["check"], LEFT)
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=120_000)
-    qtbot.waitUntil(lambda: path.hint.text() == "It fits. Next: Start")
+    qtbot.waitUntil(lambda: path.hint.text() == "Fits. Next: Start")
 
     qtbot.mouseClick(path.steps["start"], LEFT)
     assert window.plots.isVisible()
@@ -73,8 +73,8 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
     assert controller.form.undo_stack.canUndo()  # the typed settings can be undone
-    assert path.hint.text() == "Trained. Next: Try it"
+    assert path.hint.text() == "Trained. Next: Playground"
     window.show_page("try")
     qtbot.waitUntil(window.playground.write.isEnabled, timeout=20_000)
     controller.form.set_text("max_steps", "13")
-    assert path.hint.text() == "Next: check that it fits, or start at once"
+    assert path.hint.text() == "Next: check whether it fits, or start"

@@ -71,7 +71,7 @@ def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window:
     qtbot.waitUntil(lambda: "NVIDIA GeForce RTX 3060, 12.0 GiB of VRAM" in visible_text(page))
     assert "16.0 GiB, of which 9.0 GiB are free" in visible_text(page)
     assert "AMD Ryzen 7, 8 cores" in visible_text(page)
-    assert page.preset_title.text() == "The preset that fits: GPU"
+    assert page.preset_title.text() == "Recommended preset: GPU"
     assert page.reason_label.text().startswith("Fits: ")
     click(qtbot, page.use_preset_button)
     assert controller.form.preset is not None
@@ -87,8 +87,8 @@ def test_without_a_gpu_the_preset_for_the_cpu_is_recommended(
 ) -> None:
     has_machine()
     page = welcome(make_window(), qtbot)
-    qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the processor" in visible_text(page))
-    assert page.preset_title.text() == "The preset that fits: CPU"
+    qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the CPU" in visible_text(page))
+    assert page.preset_title.text() == "Recommended preset: CPU"
     assert page.driver_problem_label.isHidden()
 
 
@@ -108,7 +108,7 @@ def test_a_driver_problem_is_shown_with_its_remedy(
     assert page.driver_problem_label.isVisible()
     for part in texts:
         assert part in page.driver_problem_label.text()
-    assert page.preset_title.text() == "The preset that fits: CPU"
+    assert page.preset_title.text() == "Recommended preset: CPU"
 
 
 def test_one_click_trains_with_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -166,7 +166,7 @@ def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: Q
     controller = make_window()
     page = welcome(controller, qtbot)
     controller.set_language("zh")
-    assert page.quickstart_button.text() == "用内置数据立即试试"
+    assert page.quickstart_button.text() == "训练示例"
     qtbot.waitUntil(lambda: "显存 12.0 GiB" in visible_text(page))
     assert "GPU" in page.preset_title.text()
     controller.set_language("en")
@@ -194,7 +194,7 @@ def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, q
     click(qtbot, path.steps["check"])
     qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "done", "next"])
-    assert path.hint.text() == "It fits. Next: Start"
+    assert path.hint.text() == "Fits. Next: Start"
     assert path.height() == height
     controller.form.set_text("n_layers", "9")
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "next", "open"])
@@ -211,7 +211,7 @@ def test_the_start_step_starts_or_focuses_the_invalid_field(make_window: MakeWin
     controller.form.undo_stack.undo()
     click(qtbot, path.steps["start"])
     assert controller.active_run.machine.is_active
-    assert path.hint.text() == "A run is under way"
+    assert path.hint.text() == "A run is active"
     assert marks(controller)[3] == "next"
 
 
@@ -267,7 +267,7 @@ def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBo
     entered = drag(controller.window, mime)
     assert entered.isAccepted()
     assert entered.dropAction() == Qt.DropAction.CopyAction  # never a move
-    assert controller.setup_controller.drop_indicator.text == "Drop to train on it\n语料 one, chats.jsonl"
+    assert controller.setup_controller.drop_indicator.text == "Drop to use as training data\n语料 one, chats.jsonl"
     QApplication.sendEvent(controller.window, QDragLeaveEvent())
     assert controller.setup_controller.drop_indicator.text == ""
     drop(controller.window, mime)
@@ -295,7 +295,7 @@ def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow
     summary = controller.window.setup.data.summary
     assert bar.start.toolTip() == summary.text() == "Not found: gone.csv"
     assert summary.objectName() == "warnText"
-    assert bar.reason_label.text() == "Start is not possible yet: Not found: gone.csv"
+    assert bar.reason_label.text() == "Cannot start: Not found: gone.csv"
     assert not bar.check.isEnabled()
     click(qtbot, bar.show_reason_button)
     sources = controller.window.setup.data.list

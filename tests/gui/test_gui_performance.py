@@ -56,7 +56,7 @@ def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
     assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
     reasons = {row[1]: row[-1] for row in found}
     assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
-    assert reasons["Loss in parts"] == "It differs from the reference by 0.0123; 0.005 is allowed."
+    assert reasons["Chunked loss"] == "It differs from the reference by 0.0123; 0.005 is allowed."
     assert "compiling took 34.2 s" in controller.window.performance.fast_paths.facts.text()
 
 
@@ -102,7 +102,7 @@ def test_the_mfu_tile_explains_an_unknown_peak() -> None:
         step=1, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1e9, peak_name="NVIDIA A10G, bf16"
     ))  # fmt: skip
     tile = figures.tiles(MetricStore(), execution)["mfu"]
-    assert (tile.value, tile.caption) == ("–", "this GPU's peak is not known")
+    assert (tile.value, tile.caption) == ("–", "the peak of this GPU is unknown")
     assert tile.tooltip.endswith("no peak is listed for NVIDIA A10G, bf16")
 
 
@@ -179,9 +179,7 @@ def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
     controller.window.show_page("performance")
     controller.render()
     assert set(visible_tiles(controller)) == {"step"}
-    assert (
-        controller.window.performance.fast_paths.note.text() == "The trainer of this run did not tell how it computes."
-    )
+    assert controller.window.performance.fast_paths.note.text() == "This run did not report its fast paths."
     assert controller.window.performance.flops.isHidden()
     assert controller.window.plots._execution_row.isHidden()
 
@@ -226,7 +224,7 @@ def test_a_compiling_run_is_displayed_and_can_be_stopped(make_window: MakeWindow
     controller.render_run_bar()
     states = [machine.state]
     assert bar.state_label.text() == "Compiling"
-    assert bar.status_label.text() == "finding the fastest way to compute"
+    assert bar.status_label.text() == "compiling"
     assert bar.stop.isEnabled()
     assert bar.progress_bar.maximum() == 0  # unknown duration: a busy indicator
     machine.feed(protocol.Phase(phase="training"), 2.0)

@@ -343,7 +343,7 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
     qtbot.waitUntil(lambda: controller.playground_controller.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
     controller.playground_controller.set_machine(replace(probe(), gpus=(gpu,)))
-    assert page.device_label.text() == "On the GPU"
+    assert page.device_label.text() == "Uses the GPU"
     (session,) = generate(controller, qtbot, "Line")
     assert session.key is not None
     assert session.key[1] == "auto"
@@ -353,7 +353,7 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
     controller.window.show_page("try")
-    assert page.device_label.text() == "On the CPU: training has the only GPU"
+    assert page.device_label.text() == "Uses the CPU: training uses the only GPU"
     generate(controller, qtbot, "Line")
     assert session.key is not None
     assert session.key[1] == "cpu"

@@ -207,7 +207,7 @@ def test_each_gpu_has_a_plot_of_used_reserved_and_allocated_memory(qtbot: QtBot,
     assert canvas(page, "vram.1").y_range[0] == 0.0
     heat = canvas(page, "temperature")._markers["hot"][0]
     assert sorted(heat.getData()[0])[0] == 51.0
-    assert "slowed by heat" in page.charts["temperature"].legend.summary()
+    assert "thermal throttling" in page.charts["temperature"].legend.summary()
     assert "limit" in page.charts["power"].legend.summary()
 
 
@@ -224,7 +224,7 @@ def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: Qt
     store.add(protocol.Hello(t=200.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2", resumed_from_step=75))
     page.display(store)
     settle(qtbot, page)
-    assert "memory made to fit; resumed" in legend.summary()
+    assert "OOM recovery; resumed" in legend.summary()
     assert canvas(page, "loss")._markers["memory"][0].getData()[0].tolist() == [60.0]
     assert [line.value() for line in canvas(page, "loss")._lines] == [75.0]
 
@@ -370,7 +370,7 @@ def test_a_double_click_on_the_title_maximizes_a_plot_and_escape_restores_all(qt
     assert [chart.name for chart in page.charts.values() if chart.isVisible()] == ["speed"]
     qtbot.waitUntil(lambda: page.charts["speed"].width() > 1000)
     texts = [action.text() for action in page.charts["speed"].menu().actions()]
-    assert "Show all plots again" in texts
+    assert "Show all plots" in texts
     qtbot.keyClick(canvas(page, "speed"), Qt.Key.Key_Escape)
     assert page.charts["loss"].isVisible()
 

@@ -21,7 +21,7 @@ def test_a_run_added_during_training_starts_when_that_run_ends(open_window: Open
     controller = open_window()
     train(qtbot, controller, "held")
     enqueue(qtbot, controller, "next", learning_rate="1e-3")
-    assert controller.window.queue.sentence.text() == "“next” starts when this run ends."
+    assert controller.window.queue.sentence.text() == "“next” starts after this run."
     release(controller)
     wait_for(qtbot, controller, "next:done")
     assert cells(controller, 0)[1:3] == ["Finished", "Learning rate 1e-3  ·  quickstart"]
@@ -53,7 +53,7 @@ def test_runs_added_while_idle_wait_until_the_queue_is_started(open_window: Open
     assert states(controller) == "a:waiting b:waiting"
     click(qtbot, page.start_button)
     wait_for(qtbot, controller, "a:done b:done")
-    assert page.sentence.text() == "Nothing waits."
+    assert page.sentence.text() == "No queued runs."
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "Queue"
 
 
@@ -120,7 +120,7 @@ def test_the_queue_can_pause_after_a_failure(open_window: Open, qtbot: QtBot) ->
     qtbot.keyClick(page.policy, Qt.Key.Key_Down)
     click(qtbot, page.start_button)
     wait_for(qtbot, controller, "bad:failed good:waiting")
-    qtbot.waitUntil(lambda: page.sentence.text() == "The queue waits, for a run failed.")
+    qtbot.waitUntil(lambda: page.sentence.text() == "Queue paused: a run failed.")
     click(qtbot, page.start_button)
     wait_for(qtbot, controller, "bad:failed good:done")
 
@@ -133,7 +133,7 @@ def test_stopping_a_run_pauses_the_queue(open_window: Open, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     click(qtbot, controller.window.run_bar.stop)
     wait_for(qtbot, controller, "long:stopped good:waiting")
-    qtbot.waitUntil(lambda: page.sentence.text() == "The queue waits, for a run was stopped.")
+    qtbot.waitUntil(lambda: page.sentence.text() == "Queue paused: a run was stopped.")
     select(controller, "long")
     assert page.queue_actions["resume"].isEnabled()
 
@@ -151,7 +151,7 @@ def test_stopping_a_run_pauses_the_queue_however_the_run_ends(
     wait_for(qtbot, controller, f"{name}:{state} bad:waiting good:waiting")
     qtbot.wait(100)
     assert states(controller) == f"{name}:{state} bad:waiting good:waiting"
-    assert page.sentence.text() == "The queue waits, for a run was stopped."
+    assert page.sentence.text() == "Queue paused: a run was stopped."
     click(qtbot, page.start_button)  # the next failure does not pause the queue
     wait_for(qtbot, controller, f"{name}:{state} bad:failed good:done")
 
@@ -292,7 +292,7 @@ def test_the_data_column_fits_its_text(open_window: Open, qtbot: QtBot) -> None:
     table = controller.window.queue.table
     column = table.row_model.names.index("data")
     text = table.row_model.data(table.row_model.index(0, column))
-    assert text == "Python standard library (built in)"
+    assert text == "Python standard library (built-in)"
     assert table.fontMetrics().horizontalAdvance(text) + 2 * SPACING <= table.columnWidth(column)
     assert table.horizontalHeader().length() <= table.viewport().width()
 
@@ -302,8 +302,8 @@ def test_the_queue_is_translated(open_window: Open, qtbot: QtBot) -> None:
     enqueue(qtbot, controller, "a", learning_rate="1e-3")
     page = controller.window.queue
     assert cells(controller, 0)[1] == "等待中"
-    assert page.start_button.text() == "继续队列"
+    assert page.start_button.text() == "启动队列"
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "队列（1）"
     controller.set_language("en")
     assert cells(controller, 0)[1] == "Waiting"
-    assert page.policy.currentText() == "go on with the next"
+    assert page.policy.currentText() == "start the next run"

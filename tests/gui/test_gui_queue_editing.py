@@ -48,7 +48,7 @@ def test_items_are_moved_duplicated_and_removed_by_keyboard(open_window: Open, q
 def test_shortcuts_are_listed_before_the_page_is_shown(make_window: MakeWindow) -> None:
     controller = make_window()
     listed = {action.text(): action.shortcut().toString() for _, action in controller.window.table_shortcuts()}
-    assert (listed["Move up"], listed["Undo removing"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
+    assert (listed["Move up"], listed["Undo remove"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
 
 
 def test_the_settings_of_an_item_are_loaded_into_the_form(open_window: Open, qtbot: QtBot) -> None:
@@ -291,19 +291,19 @@ def test_a_sweep_quotes_the_invalid_value_and_marks_only_its_field(open_window: 
         assert not editor.error.isVisible()
         return error
 
-    rate = "Allowed: a number above 0, at most 10"
+    rate = "Allowed: a number greater than 0, at most 10"
     assert error_of(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
     assert error_of(0, 0, "1e-3, -1") == f"“-1” does not fit. {rate}"
     assert error_of(0, 0, "a, b, c, d, 1e-3") == f"“a”, “b”, “c”… do not fit. {rate}"
-    assert error_of(0, 0, "") == "At least one value is needed."
+    assert error_of(0, 0, "") == "Enter at least one value."
     assert error_of(1, 1, "99") == f"“99” does not fit. {rate}"
-    assert error_of(1, 2, "1e-3 2e-3") == "One value is needed here."
-    assert error_of(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
+    assert error_of(1, 2, "1e-3 2e-3") == "Enter a value."
+    assert error_of(2, 3, "0") == "“0” does not fit: an integer from 1 to 32 is needed."
     assert error_of(2, 3, "33") == "At most 32 values."
     editor.steps.setText("５")  # a full-width digit
     editor.update_values()
     assert editor.error.text() == ""
     editor.knob.setCurrentIndex(editor.names.index("weight_decay"))
     editor.knob.activated.emit(editor.knob.currentIndex())
-    assert error_of(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."
+    assert error_of(2, 1, "0") == "“0” does not fit: even factors go from a number greater than 0."
     assert error_of(1, 1, "0") == ""

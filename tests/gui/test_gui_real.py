@@ -76,7 +76,7 @@ def test_a_check_measures_once_and_is_cached(make_window: MakeWindow, qtbot: QtB
         told.append((card.failure.text(), card.verdict.text(), card.facts.text().rsplit("  ·  ", 1)[1]))
     assert [(failure, verdict) for failure, verdict, _ in told] == [("", "Fits")] * 2
     assert told[0][2].startswith("measured in")
-    assert told[1][2] == "measured before"
+    assert told[1][2] == "measured earlier"
     assert card.titles["memory"].text() == "Peak RAM"
     assert "free" in card.values["memory"].text()
     assert card.values["speed"].text() != "–"

@@ -42,7 +42,7 @@ def test_runs_are_listed_newest_first_with_their_state(
     first, second = texts(controller)
     assert first[1:4] == ["晚间-长跑", "Interrupted", "3,000 / 4,800"]
     assert second[1:4] == ["done-run", "Finished", "300 / 300"]
-    assert "Python standard library (built in)" in second
+    assert "Python standard library (built-in)" in second
 
 
 def test_without_runs_the_page_shows_a_placeholder(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -216,7 +216,7 @@ def test_archived_runs_are_hidden_until_restored(make_window: MakeWindow, qtbot:
     page.archive_filter.setCurrentIndex(1)
     assert names(page) == ["a", "b"]
     page.select([paths[1]])
-    assert page.run_actions["archive"].text() == "Take out of the archive"
+    assert page.run_actions["archive"].text() == "Unarchive"
     page.run_actions["archive"].trigger()
     qtbot.waitUntil(lambda: names(page) == ["a"])
     page.archive_filter.setCurrentIndex(2)

@@ -28,7 +28,7 @@ from trainer_core.config import knobs
 
 def test_the_first_start_selects_the_quick_start(make_window: MakeWindow) -> None:
     window = make_window().window
-    assert window.setup.data.list.item(0).text() == "Python standard library (built in)"
+    assert window.setup.data.list.item(0).text() == "Python standard library (built-in)"
     assert window.run_bar.start.isEnabled()
 
 

@@ -83,7 +83,7 @@ def test_preset_data_name_and_settings_can_be_undone(make_window: MakeWindow, qt
     assert form.changes() == {"batch_size": 3}
     form.undo_stack.undo()
     form.undo_stack.undo()
-    assert setup.data.list.item(0).text() == "Python standard library (built in)"
+    assert setup.data.list.item(0).text() == "Python standard library (built-in)"
     assert setup.run_name.text() == "mine"
     form.undo_stack.undo()
     assert setup.run_name.text() == ""

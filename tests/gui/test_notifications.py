@@ -113,7 +113,7 @@ def test_a_failure_is_notified_with_its_cause_unless_the_run_restarts(recorder: 
     [(text, warning)] = recorder.end(*failed)
     assert "D:" in text
     assert warning
-    assert recorder.end(hello(), ProcessExited(-11, crashed=True)) == [("The trainer ended unexpectedly.", True)]
+    assert recorder.end(hello(), ProcessExited(-11, crashed=True)) == [("The trainer exited unexpectedly.", True)]
     recorder.run.auto_restart.pending = Restart(1, 2, 1.0, "failure.crash", 4)
     assert recorder.end(*failed) == []
 

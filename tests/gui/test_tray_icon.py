@@ -87,7 +87,7 @@ def test_a_crash_in_the_background_is_notified(make_window: MakeWindow, qtbot: Q
     controller.active_run.process.kill()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.CRASHED, timeout=20_000)
     assert controller.active_run.auto_restart.pending is None
-    assert messages == ["The trainer ended unexpectedly."]
+    assert messages == ["The trainer exited unexpectedly."]
 
 
 @pytest.mark.parametrize("enabled", [True, False])

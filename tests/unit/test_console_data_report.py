@@ -32,7 +32,7 @@ def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     assert "≈ 98,951   96 samples each" in part
     whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), TerminalStyle("en"))
     assert "every figure is exact" in whole
-    assert "98,951   98,950 full, one short" in whole
+    assert "98,951   98,950 full, one smaller" in whole
     assert "≈" not in whole
 
 

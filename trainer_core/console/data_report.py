@@ -103,7 +103,7 @@ def _histogram(report: DataReport, style: TerminalStyle) -> Iterator[Text]:
         style.text("data.longest_count", count=f"{report.longest:,}"),
         style.text("data.sequence_length_count", count=f"{report.max_seq_len:,}"),
     ]
-    heading = style.text("data.length_documents_in_tokens")
+    heading = style.text("data.document_length")
     yield Text.assemble((heading, _STYLES["heading"]), f"  ({', '.join(facts)})")
     longest = max(one.documents for one in report.lengths)
     width = max(len(f"{one.start:,}") for one in report.lengths)
@@ -117,9 +117,9 @@ def _histogram(report: DataReport, style: TerminalStyle) -> Iterator[Text]:
 
 
 def _samples_heading(style: TerminalStyle) -> Text:
-    heading = Text(style.text("data.first_samples_as_model_gets"), style=_STYLES["heading"])
+    heading = Text(style.text("data.first_samples"), style=_STYLES["heading"])
     if style.colour:
-        legend = Text.assemble("  (", (style.text("data.learned"), _STYLES["learned"]), ")")
+        legend = Text.assemble("  (", (style.text("data.in_loss"), _STYLES["learned"]), ")")
     else:
         legend = Text(f"  ({style.text('data_report.in_loss_marks', start=_LOSS_MARKS[0], end=_LOSS_MARKS[1])})")
     return Text.assemble(heading, legend)
@@ -142,7 +142,7 @@ def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Iterator[T
     if not style.colour and in_loss:
         text.append(_LOSS_MARKS[1])
     if sample.length > shown:
-        more = style.text("data.and_count_more_tokens", count=f"{sample.length - shown:,}")
+        more = style.text("data.more_tokens", count=f"{sample.length - shown:,}")
         text.append(f" {more}", style=_STYLES["given"])
     yield text
 

@@ -179,9 +179,9 @@ class DataPage(Page):
             report = state.preview.report if state.preview and not state.failure else None
             self.status.setText(data_report_texts.format_read_state(report, current_language()) if report else "")
         elif state.cancelling:
-            self.status.setText(tr("data.ending"))
+            self.status.setText(tr("data.cancelling"))
         elif progress is None:
-            self.status.setText(tr("data.starting_to_look"))
+            self.status.setText(tr("data.starting_preview"))
         else:
             self.status.setText(formatting.format_progress(progress.done, progress.total, progress.unit))
 
@@ -230,13 +230,13 @@ class DataPage(Page):
         self.retranslate()
 
     def retranslate(self) -> None:
-        self.preview_button.setText(tr("data.look_at_the_data"))
+        self.preview_button.setText(tr("data.preview_data"))
         self.cancel_button.setText(tr("common.cancel"))
         self.bar.setAccessibleName(tr("common.progress"))
-        self.hint.setText(tr("data.data_or_settings_have_changed"))
-        self._placeholder.setText(tr("data.look_at_data_before_you"))
-        self._facts_title.setText(tr("data.in_figures"))
-        self.chart.set_texts(tr("data.length_documents_in_tokens"), tr("data.no_documents"))
+        self.hint.setText(tr("data.preview_outdated"))
+        self._placeholder.setText(tr("data.empty_page"))
+        self._facts_title.setText(tr("data.statistics"))
+        self.chart.set_texts(tr("data.document_length"), tr("data.no_documents"))
         self.sources.retranslate()
         self._report = None
         self.display(self._state)
@@ -261,7 +261,7 @@ def _format_run_data(ready: Ready | None) -> str:
     if ready is None:
         return ""
     return tr(
-        "data.run_on_show_trains_on",
+        "data.displayed_run",
         documents=formatting.format_count(ready.train_documents),
         tokens=formatting.format_count(ready.train_tokens),
         steps=formatting.format_count(ready.steps_per_epoch),

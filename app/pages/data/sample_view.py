@@ -69,9 +69,7 @@ class SamplesCard(TranslatableWidget):
             return
         sample = self._samples[self._index]
         number, tokens = self._index + 1, formatting.format_count(sample.length)
-        self._position.setText(
-            tr("data.number_count_tokens_tokens", number=number, count=len(self._samples), tokens=tokens)
-        )
+        self._position.setText(tr("data.sample_position", number=number, count=len(self._samples), tokens=tokens))
         cursor = self.text.textCursor()
         block = QTextBlockFormat()
         block.setLineHeight(140, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
@@ -92,7 +90,7 @@ class SamplesCard(TranslatableWidget):
             cursor.insertText(visible_text(token), self._format(token, index))
         hidden = sample.length - len(sample.tokens)
         if hidden > 0:
-            more = tr("data.and_count_more_tokens", count=formatting.format_count(hidden))
+            more = tr("data.more_tokens", count=formatting.format_count(hidden))
             cursor.insertText(f"  {more}", char_format(self._palette.muted))
 
     def _format(self, token: Token, index: int) -> QTextCharFormat:
@@ -110,14 +108,14 @@ class SamplesCard(TranslatableWidget):
         self.retranslate()
 
     def retranslate(self) -> None:
-        self._title.setText(tr("data.first_samples_as_model_gets"))
-        self.text.setAccessibleName(tr("data.first_samples_as_model_gets"))
+        self._title.setText(tr("data.first_samples"))
+        self.text.setAccessibleName(tr("data.first_samples"))
         self.back.setAccessibleName(tr("data.previous_sample"))
         self.next.setAccessibleName(tr("data.next_sample"))
         colours, space = self._palette, "&nbsp;"
         entries = (
-            (colours.loss_token_b, colours.text, tr("data.learned")),
-            (colours.context_token_b, colours.muted, tr("data.given")),
+            (colours.loss_token_b, colours.text, tr("data.in_loss")),
+            (colours.context_token_b, colours.muted, tr("data.tokenizer_given")),
         )
         self._legend.setText(
             (2 * space).join(

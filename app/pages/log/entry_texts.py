@@ -31,14 +31,14 @@ def _join(*parts: str) -> str:
 def _format_message(event: protocol.CodedEvent) -> str:
     """Unknown codes are returned as they are."""
     if isinstance(event, protocol.Advice) and event.resolved:
-        return tr("log.no_longer_so_advice", advice=formatting.format_advice(event.code, event.params)[0])
+        return tr("log.advice_resolved", advice=formatting.format_advice(event.code, event.params)[0])
     text = formatting.localized_message(event.code, event.params)
     return f"{text}\n{event.detail}" if event.detail and is_known(event.code) else text
 
 
 def _format_hello(event: protocol.Hello) -> str:
     text = tr(
-        "log.trainer_started_run_dir_process",
+        "log.trainer_started",
         run_dir=event.run_dir,
         pid=event.pid,
         torch=event.torch,
@@ -46,13 +46,13 @@ def _format_hello(event: protocol.Hello) -> str:
     )
     if event.resumed_from_step is None:
         return text
-    return _join(text, tr("log.resumed_from_step_step", step=formatting.format_count(event.resumed_from_step)))
+    return _join(text, tr("log.resumed_from_step", step=formatting.format_count(event.resumed_from_step)))
 
 
 def _format_ready(event: protocol.Ready) -> str:
     lines = [
         tr(
-            "log.data_ready_train_tokens_train",
+            "log.data_ready",
             train=formatting.format_count(event.train_tokens),
             held_out=formatting.format_count(event.validation_tokens),
             vocabulary=formatting.format_count(event.vocab_size),
@@ -61,14 +61,14 @@ def _format_ready(event: protocol.Ready) -> str:
     ]
     if sources := event.validation_sources:
         names = [formatting.format_split(formatting.format_data_source(one.path), one.split) for one in sources]
-        lines.append(tr("log.validation_data_names", names=", ".join(names)))
+        lines.append(tr("log.validation_data", names=", ".join(names)))
     if event.eval_sequences:
         some, every = map(formatting.format_count, (event.eval_sequences, event.validation_sequences))
-        lines.append(tr("log.each_evaluation_uses_same_some", some=some, every=every))
+        lines.append(tr("log.eval_sample", some=some, every=every))
     if event.fill is not None and event.fill_unpacked is not None:
         sequences = formatting.format_count(event.samples_per_epoch)
         shares = {"fill": f"{event.fill:.1%}", "alone": f"{event.fill_unpacked:.1%}"}
-        lines.append(tr("log.packed_into_sequences_sequences_fill", sequences=sequences, **shares))
+        lines.append(tr("log.packed", sequences=sequences, **shares))
     lines.append(_format_loader(event))
     lines.append(execution_texts.format_execution(event.fast_paths, None))
     return "\n".join(filter(None, lines))
@@ -76,18 +76,18 @@ def _format_ready(event: protocol.Ready) -> str:
 
 def _format_loader(event: protocol.Ready) -> str:
     if event.loader_workers:
-        text = tr("log.batches_come_from_workers_processes", workers=formatting.format_count(event.loader_workers))
+        text = tr("log.loading_workers", workers=formatting.format_count(event.loader_workers))
     elif event.loader_prefetch:
-        text = tr("log.thread_keeps_ahead_batches_ready", ahead=formatting.format_count(event.loader_prefetch))
+        text = tr("log.loading_thread", ahead=formatting.format_count(event.loader_prefetch))
     else:
-        text = tr("log.batches_made_when_they_needed")
-    pinned = tr("log.in_page_locked_memory") if event.loader_pinned else ""
+        text = tr("log.loading_on_demand")
+    pinned = tr("log.pinned_memory") if event.loader_pinned else ""
     reason = {
-        "set": tr("log.as_set"),
-        "low_memory": tr("log.to_spare_memory"),
-        "cpu": tr("log.the_cpu_trains"),
-        "gpu": tr("log.data_stays_in_memory"),
-        "disk": tr("log.data_larger_than_half_memory"),
+        "set": tr("log.as_configured"),
+        "low_memory": tr("log.reason_low_memory"),
+        "cpu": tr("log.reason_cpu"),
+        "gpu": tr("log.reason_memory"),
+        "disk": tr("log.reason_disk"),
     }[event.loader_reason]
     return f"{_join(text, pinned)} ({reason})"
 
@@ -103,19 +103,19 @@ def _format_data_report(event: protocol.DataReport) -> str:
         "steps": formatting.format_count(event.steps_per_epoch),
     }
     if event.complete:
-        return tr("log.data_looked_at_documents_documents", **found)
+        return tr("log.data_preview", **found)
     read, size = map(formatting.format_bytes, (event.read_bytes, event.bytes))
-    return tr("log.data_looked_at_read_bytes", read=read, bytes=size, **found)
+    return tr("log.data_preview_estimate", read=read, bytes=size, **found)
 
 
 def _format_phase(event: protocol.Phase) -> str:
     reason = formatting.format_pause_reason(event.reason or "", event.until)
-    return tr("log.now_phase", phase=_join(formatting.format_phase(event.phase), reason))
+    return tr("log.phase", phase=_join(formatting.format_phase(event.phase), reason))
 
 
 def _format_check(event: protocol.CheckReport) -> str:
     return tr(
-        "log.checked_verdict_peak_peak_total",
+        "log.check_result",
         verdict=formatting.format_verdict(event.verdict),
         peak=formatting.format_bytes(event.chosen.peak),
         total=formatting.format_bytes(event.memory_total),
@@ -132,32 +132,32 @@ def _format_eval(event: protocol.Eval) -> str:
         truncated = tr("log.answers_truncated", **{name: formatting.format_count(n) for name, n in counts.items()})
     step, loss = formatting.format_count(event.step), formatting.format_loss(event.loss)
     return _join(
-        tr("log.step_step_eval_loss_loss", step=step, loss=loss),
-        tr("log.mean_over_tokens_tokens", tokens=formatting.format_count(event.tokens)),
-        "" if event.exact_match is None else tr("log.exact_match_share", share=f"{event.exact_match:.1%}"),
+        tr("log.eval_loss", step=step, loss=loss),
+        tr("log.mean_over_tokens", tokens=formatting.format_count(event.tokens)),
+        "" if event.exact_match is None else tr("log.exact_match", share=f"{event.exact_match:.1%}"),
         "" if event.bleu4 is None else f"BLEU-4 {event.bleu4:.1f}",
-        tr("log.the_best_so_far") if event.best else "",
+        tr("log.best") if event.best else "",
         truncated,
     )
 
 
 def _format_sample(event: protocol.Sample) -> str:
     step = formatting.format_count(event.step)
-    return f"{tr('log.step_step_model_wrote_after', step=step, prompt=event.prompt)}\n{event.text}"
+    return f"{tr('log.sample', step=step, prompt=event.prompt)}\n{event.text}"
 
 
 def _format_bad_step(event: protocol.BadStep) -> str:
     step = formatting.format_count(event.step)
     if event.kind == "spike":
         norm, usual = map(formatting.format_significant, (event.grad_norm, event.mean_grad_norm))
-        text = tr("log.step_step_went_wrong_gradient", step=step, norm=norm, usual=usual)
+        text = tr("log.bad_step_spike", step=step, norm=norm, usual=usual)
     else:
-        text = tr("log.step_step_went_wrong_gradient_2", step=step)
+        text = tr("log.bad_step_not_finite", step=step)
     text = _join(text, execution_texts.format_bad_step_action(event.action))
     if not event.samples:
         return text
     epoch, samples = formatting.format_count(event.epoch), ", ".join(map(str, event.samples))
-    return f"{text}\n{tr('log.epoch_epoch_samples_samples', epoch=epoch, samples=samples)}"
+    return f"{text}\n{tr('log.bad_step_samples', epoch=epoch, samples=samples)}"
 
 
 def _format_oom_recovery(event: protocol.OomRecovery, batch: int | None, accumulation: int | None) -> str:
@@ -166,15 +166,15 @@ def _format_oom_recovery(event: protocol.OomRecovery, batch: int | None, accumul
     step = formatting.format_count(event.step)
     match event.action:
         case "checkpointing":
-            change = tr("log.activations_computed_again_instead_kept")
+            change = tr("log.activation_checkpointing_on")
         case "chunked_loss":
-            change = tr("log.loss_computed_in_parts")
+            change = tr("log.chunked_loss_on")
         case _:
             new = _format_change(batch, event.batch_size)
             times = _format_change(accumulation, event.gradient_accumulation_steps)
-            change = tr("log.micro_batch_batch_accumulation_times", batch=new, times=times)
+            change = tr("log.micro_batch", batch=new, times=times)
     if event.action == "grown":
-        text = tr("log.memory_again_since_step_step", step=step, done=change)
+        text = tr("log.oom_reverted", step=step, done=change)
     else:
         stages = {
             "forward": tr("log.forward"),
@@ -183,11 +183,11 @@ def _format_oom_recovery(event: protocol.OomRecovery, batch: int | None, accumul
             "evaluation": tr("log.evaluation"),
         }
         stage = stages.get(event.during, event.during)
-        text = tr("log.out_memory_at_step_step", step=step, during=stage, done=change)
+        text = tr("log.oom_recovered", step=step, during=stage, done=change)
     if event.requested is None and event.total is None:
         return text
     requested, free, total = map(formatting.format_bytes, (event.requested, event.free, event.total))
-    return f"{text}\n{tr('log.requested_were_asked_for_free', requested=requested, free=free, total=total)}"
+    return f"{text}\n{tr('log.allocation', requested=requested, free=free, total=total)}"
 
 
 def _format_change(before: int | None, now: int) -> str:
@@ -199,30 +199,30 @@ def _format_change(before: int | None, now: int) -> str:
 def _format_flops_profile(event: protocol.FlopsProfile) -> str:
     step, tokens = map(formatting.format_count, (event.step, event.tokens))
     total, formula = map(performance_texts.format_flops, (event.total, event.formula))
-    text = tr("log.step_step_total_for_tokens", step=step, tokens=tokens, total=total, formula=formula)
+    text = tr("log.flops", step=step, tokens=tokens, total=total, formula=formula)
     return "\n".join([text, *performance_texts.format_flops_table(event.rows)])
 
 
 def _format_checkpoint(event: protocol.Checkpoint) -> str:
     step, size = formatting.format_count(event.step), formatting.format_file_size(event.bytes)
-    return tr("log.step_step_checkpoint_saved_size", step=step, size=size, seconds=f"{event.seconds:.1f}")
+    return tr("log.checkpoint_saved", step=step, size=size, seconds=f"{event.seconds:.1f}")
 
 
 def _format_rejected_command(event: protocol.Ack) -> str:
-    return tr("log.trainer_did_not_take_command", command=event.command, reason=event.reason)
+    return tr("log.command_rejected", command=event.command, reason=event.reason)
 
 
 def _format_done(event: protocol.Done) -> str:
     text = tr(
-        "log.ended_after_steps_steps_time",
-        ended=tr("common.finished") if event.reason == "finished" else tr("common.stopped"),
+        "log.run_summary",
+        ended=tr("common.state_finished") if event.reason == "finished" else tr("common.state_stopped"),
         steps=formatting.format_count(event.steps),
         time=formatting.format_duration(event.seconds),
         rate=formatting.format_rate(event.tokens_per_s),
     )
     if event.final_loss is None:  # nothing was evaluated
         return text
-    return text + tr("log.eval_loss_loss", loss=formatting.format_loss(event.final_loss))
+    return text + tr("log.eval_loss_suffix", loss=formatting.format_loss(event.final_loss))
 
 
 _FORMATTERS: Final[dict[type[protocol.Event], Callable[[Any], str]]] = {

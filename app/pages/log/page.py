@@ -96,7 +96,7 @@ class LogPage(Page):
     def _update_placeholder(self) -> None:
         nothing = self.text.document().isEmpty()
         self._placeholder.setVisible(nothing)
-        key = "log.nothing_matches_the_filter" if self._next_number else "log.nothing_has_happened_yet"
+        key = "log.no_matches" if self._next_number else "log.no_events"
         self._placeholder.setText(tr(key))
 
     def retheme(self, palette: Palette) -> None:

@@ -14,14 +14,14 @@ def format_execution(paths: Sequence[FastPath], compile_s: float | None) -> str:
     used = [format_fast_path(path) for path in paths if path.used]
     parts = []
     if used:
-        parts.append(tr("performance.computes_with_paths", paths=tr("performance.list_separator").join(used)))
+        parts.append(tr("performance.fast_paths_in_use", paths=tr("performance.list_separator").join(used)))
     if compile_s is not None:
         parts.append(format_compile_time(compile_s))
     return "  ·  ".join(parts)
 
 
 def format_compile_time(seconds: float) -> str:
-    return tr("performance.compiling_took_seconds_s", seconds=f"{seconds:.1f}")
+    return tr("performance.compile_time", seconds=f"{seconds:.1f}")
 
 
 def format_device(name: str) -> str:
@@ -40,7 +40,7 @@ def format_fast_path(path: FastPath) -> str:
 
 def format_bad_step_action(name: str) -> str:
     return {
-        "skipped": tr("performance.left_out"),
-        "rolled_back": tr("performance.back_last_good_checkpoint"),
+        "skipped": tr("performance.skipped"),
+        "rolled_back": tr("performance.rolled_back"),
         "stopped": tr("performance.training_stopped"),
     }.get(name, name)

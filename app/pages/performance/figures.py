@@ -36,22 +36,22 @@ def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileConte
     found = {}
     spent = parts(metrics)
     if total := sum(part or 0.0 for part in spent.values()):
-        waiting = tr("performance.waits_for_data_share", share=format_share(spent["data"] or 0.0, total))
-        found["step"] = TileContent(tr("performance.one_step"), format_milliseconds(total), waiting)
+        waiting = tr("performance.data_wait_share", share=format_share(spent["data"] or 0.0, total))
+        found["step"] = TileContent(tr("performance.step_time"), format_milliseconds(total), waiting)
     report = execution.performance
     if report is None:
         return found
     found["computing"] = TileContent(
-        tr("performance.computing"),
+        tr("performance.compute_share"),
         amounts.format_percentage(report.compute_ratio, 1.0),
-        tr("performance.of_a_steps_time"),
-        tr("performance.forward_backward_optimizer_rest_data"),
+        tr("performance.share_of_step_time"),
+        tr("performance.compute_share_note"),
     )
     if report.peak_name:
         found["mfu"] = _mfu_tile(report)
     if report.memory_peak is not None:
         reserved = report.memory_reserved
-        caption = "" if reserved is None else tr("performance.size_reserved", size=formatting.format_bytes(reserved))
+        caption = "" if reserved is None else tr("performance.reserved", size=formatting.format_bytes(reserved))
         peak = formatting.format_bytes(report.memory_peak)
         found["memory"] = TileContent(tr("performance.peak_vram"), peak, caption)
     if report.energy_per_million_tokens_j is not None:
@@ -59,7 +59,7 @@ def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileConte
             tr("performance.energy"),
             performance_texts.format_energy(report.energy_per_million_tokens_j),
             tr("performance.per_million_tokens"),
-            tr("performance.taken_by_gpu_as_driver"),
+            tr("performance.energy_note"),
         )
     if report.gradient_noise is not None:
         found["noise"] = _noise_tile(report.gradient_noise, execution.samples_per_step)
@@ -69,11 +69,11 @@ def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileConte
 def _mfu_tile(report: Performance) -> TileContent:
     title = tr("performance.mfu")
     if report.mfu is None or report.peak_flops is None:
-        tooltip = tr("performance.model_flops_utilisation_not_known", name=report.peak_name)
-        return TileContent(title, "–", tr("performance.this_gpus_peak_not_known"), tooltip)
+        tooltip = tr("performance.mfu_unknown", name=report.peak_name)
+        return TileContent(title, "–", tr("performance.peak_unknown"), tooltip)
     flops = performance_texts.format_flops(report.flops_per_token)
     peak = performance_texts.format_flops(report.peak_flops, "/s")
-    tooltip = tr("performance.model_flops_utilisation_flops_token", flops=flops, name=report.peak_name, peak=peak)
+    tooltip = tr("performance.mfu_note", flops=flops, name=report.peak_name, peak=peak)
     mfu = amounts.format_percentage(report.mfu, 1.0)
     return TileContent(title, mfu, tr("performance.of_peak", peak=peak), tooltip)
 
@@ -82,8 +82,8 @@ def _noise_tile(noise: float, samples_per_step: int) -> TileContent:
     count = performance_texts.format_significant(max(1.0, noise), 2)
     caption = tr("performance.sequences")
     if samples_per_step:
-        caption = tr("performance.a_step_has_count", count=formatting.format_count(samples_per_step))
-    tooltip = tr("performance.batches_beyond_about_count_sequences", count=count)
+        caption = tr("performance.sequences_per_step", count=formatting.format_count(samples_per_step))
+    tooltip = tr("performance.gradient_noise_note", count=count)
     return TileContent(tr("performance.gradient_noise"), f"≈ {count}", caption, tooltip)
 
 
@@ -94,7 +94,7 @@ def part_title(name: str) -> str:
     return {
         "forward": tr("performance.forward"),
         "backward": tr("performance.backward"),
-        "sync": tr("performance.adding_up_gradients"),
+        "sync": tr("performance.gradient_all_reduce"),
         "optimizer": tr("performance.optimizer"),
         "transfer": tr("performance.transfer"),
         "data": tr("performance.waiting_for_data"),
@@ -151,16 +151,16 @@ def rows(execution: ExecutionInfo) -> list[tuple[str, str]]:
     report, found = execution.performance, []
     if report is not None:
         if report.memory_allocated is not None:
-            found.append((tr("performance.held_by_tensors"), formatting.format_bytes(report.memory_allocated)))
-        found.append((tr("performance.arithmetic_per_token"), performance_texts.format_flops(report.flops_per_token)))
+            found.append((tr("performance.allocated"), formatting.format_bytes(report.memory_allocated)))
+        found.append((tr("performance.flops_per_token"), performance_texts.format_flops(report.flops_per_token)))
         if report.loss_scale is not None:
             scale = performance_texts.format_loss_scale(report.loss_scale)
-            text = tr("performance.scale_count_overflows", scale=scale, count=formatting.format_count(report.overflows))
+            text = tr("performance.loss_scale_overflows", scale=scale, count=formatting.format_count(report.overflows))
             found.append((tr("performance.loss_scale_fp16"), text))
     if execution.bad_steps:
         last = execution.bad_steps[-1]
         text = tr(
-            "performance.count_last_at_step_step",
+            "performance.bad_step_count",
             count=formatting.format_count(len(execution.bad_steps)),
             step=formatting.format_count(last.step),
             action=execution_texts.format_bad_step_action(last.action),

@@ -114,7 +114,7 @@ class PerformancePage(Page):
         self._redisplay()
 
     def retranslate(self) -> None:
-        self._placeholder.setText(tr("performance.start_run_or_open_one"))
+        self._placeholder.setText(tr("performance.empty_page"))
         self.step_time.retranslate()
         self._redisplay()
 

@@ -105,7 +105,7 @@ class StepTimeCard(QWidget):
             return
         title = tr("performance.now")
         if self._crosshair is not None:
-            title = tr("common.step_step_2", step=formatting.format_count(self._crosshair))
+            title = tr("common.step", step=formatting.format_count(self._crosshair))
         set_text_if_changed(self._title, title)
         rows = [
             f'<tr><td><font color="{getattr(self._palette, figures.PARTS[name])}">■</font>&nbsp;{title}</td>'
@@ -122,6 +122,6 @@ class StepTimeCard(QWidget):
         self.retranslate()
 
     def retranslate(self) -> None:
-        self.chart.set_texts(tr("performance.time_step_ms"), tr("performance.no_data_yet"))
+        self.chart.set_texts(tr("performance.step_time_ms"), tr("performance.no_data_yet"))
         self._show_figures()
         self.rows = []

@@ -59,21 +59,24 @@ def html_table(rows: Iterable[Sequence[str]], colors: Iterable[str], *, right: S
 
 def show_fast_paths(card: TableCard, execution: ExecutionInfo, palette: Palette) -> None:
     """Show whether each fast path is in use, its variant, speedup and error, and the reason."""
-    card.title.setText(tr("performance.how_this_run_computes"))
+    card.title.setText(tr("performance.execution"))
     parts = [*map(execution_texts.format_device, execution.devices[:1]), execution.precision]
     if execution.compile_s is not None:
         parts.append(execution_texts.format_compile_time(execution.compile_s))
     card.facts.setText("  ·  ".join(filter(None, parts)))
-    note = "" if execution.run_fast_paths else tr("performance.what_this_machine_can_do")
-    card.note.setText(note if execution.fast_paths else tr("performance.trainer_this_run_did_not"))
+    note = "" if execution.run_fast_paths else tr("performance.machine_fast_paths")
+    card.note.setText(note if execution.fast_paths else tr("performance.no_fast_paths"))
     card.note.setVisible(bool(card.note.text()))
     paths = performance_texts.sort_fast_paths(execution.fast_paths)
-    header = ("", *map(tr, ("performance.way", "performance.choice", "performance.speedup", "performance.difference")))
-    rows = [(*header, tr("performance.why")), *map(fast_path_row, paths)]
+    header = (
+        "",
+        *map(tr, ("performance.fast_path", "performance.selected", "performance.speedup", "performance.max_error")),
+    )
+    rows = [(*header, tr("performance.reason")), *map(fast_path_row, paths)]
     colors = [palette.muted, *(palette.text if path.used else palette.muted for path in paths)]
     card.table.setText(html_table(rows, colors, right=(3, 4)))
     card.table.setVisible(bool(paths))
-    tips = (tr("performance.times_as_fast_as_without"), tr("performance.largest_relative_difference_from_reference"))
+    tips = (tr("performance.speedup_note"), tr("performance.max_error_note"))
     card.table.setToolTip("\n".join(f"{name}: {tip}" for name, tip in zip(header[3:], tips, strict=True)))
 
 
@@ -96,10 +99,10 @@ def show_flops(card: TableCard, profile: FlopsProfile | None, palette: Palette) 
     card.setVisible(profile is not None)
     if profile is None:
         return
-    card.title.setText(tr("performance.arithmetic_micro_batch"))
+    card.title.setText(tr("performance.flops_micro_batch"))
     total, formula = performance_texts.format_flops(profile.total), performance_texts.format_flops(profile.formula)
     step = formatting.format_count(profile.step)
-    card.facts.setText(tr("performance.step_step_total_formula_says", step=step, total=total, formula=formula))
+    card.facts.setText(tr("performance.flops_at_step", step=step, total=total, formula=formula))
     card.note.hide()
     rows = [
         (

@@ -102,11 +102,11 @@ class ModelColumn(TranslatableWidget):
         self.run.clear()
         for path in self._runs:
             is_training = path == self._training_run
-            self.run.addItem(tr("playground.name_training", name=path.name) if is_training else path.name, path)
+            self.run.addItem(tr("playground.run_training", name=path.name) if is_training else path.name, path)
             self.run.setItemData(self.run.count() - 1, plain_tooltip(str(path)), Qt.ItemDataRole.ToolTipRole)
         self.run.setCurrentIndex(_index_of(self.run, chosen.run))
         self.checkpoint.clear()
-        newest = tr("playground.newest_none_yet")
+        newest = tr("playground.newest_none")
         if chosen.checkpoints:
             newest = tr("playground.newest_checkpoint", checkpoint=_format_checkpoint(chosen.checkpoints[0]))
         self.checkpoint.addItem(newest, None)
@@ -125,9 +125,9 @@ class ModelColumn(TranslatableWidget):
     def retranslate(self) -> None:
         self.run.setAccessibleName(tr("playground.run"))
         self.checkpoint.setAccessibleName(tr("playground.checkpoint"))
-        self.transcript.setAccessibleName(tr("playground.what_the_model_wrote"))
+        self.transcript.setAccessibleName(tr("playground.transcript"))
         self.copy.setText(tr("playground.copy"))
-        self.copy.setToolTip(tr("playground.copy_the_newest_text"))
+        self.copy.setToolTip(tr("playground.copy_hint"))
         self.transcript.render_all()
         self._listed = None
         if self._session is not None:
@@ -235,13 +235,13 @@ def _format_heading(turn: Turn) -> str:
     """Step of the model and seed of a text."""
     if turn.step is None:
         return tr("playground.seed_seed", seed=turn.sampling.seed)
-    return tr("playground.step_step_seed_seed", step=formatting.format_count(turn.step), seed=turn.sampling.seed)
+    return tr("playground.step_and_seed", step=formatting.format_count(turn.step), seed=turn.sampling.seed)
 
 
 def _format_ending(turn: Turn) -> str:
     """Why a text ended before the model ended it, or empty."""
     return {
-        "length": tr("playground.set_length_reached"),
+        "length": tr("playground.max_tokens_reached"),
         "interrupted": tr("playground.stopped"),
     }.get(turn.status, "")
 
@@ -257,25 +257,25 @@ def _format_status(session: GenerationSession, turn: Turn | None) -> tuple[str, 
         return failure, "bad"
     if session.selection.is_missing:
         if session.loaded is not None:
-            return tr("playground.no_longer_on_disk_stays"), "warn"
-        return tr("playground.this_checkpoint_no_longer_on"), "bad"
+            return tr("playground.checkpoint_deleted_loaded"), "warn"
+        return tr("playground.checkpoint_deleted"), "bad"
     if session.state == "loading":
         return tr("playground.loading_the_model"), ""
     if session.newer_step is not None and session.state != "writing":
         step = formatting.format_count(session.newer_step)
-        return tr("playground.step_step_there_now_next", step=step), "warn"
+        return tr("playground.newer_checkpoint", step=step), "warn"
     return (_format_speed(turn, session.loaded) if turn is not None and turn.tokens else ""), ""
 
 
 def _format_speed(turn: Turn, loaded: protocol.ModelLoaded | None) -> str:
     """Tokens, speed, device, and whether the context was truncated."""
     count, rate = formatting.format_count, formatting.format_rate(turn.tokens_per_s)
-    parts = [tr("playground.tokens_tokens_rate_tokens_s", tokens=count(turn.tokens), rate=rate)]
+    parts = [tr("playground.speed", tokens=count(turn.tokens), rate=rate)]
     if loaded is not None:
         parts.append(execution_texts.format_device(loaded.device))
         if turn.prompt_tokens >= loaded.max_seq_len:
             seen, given = count(loaded.max_seq_len - 1), count(turn.prompt_tokens)
-            parts.append(tr("playground.sees_only_newest_seen_given", seen=seen, given=given))
+            parts.append(tr("playground.context_truncated", seen=seen, given=given))
     return " · ".join(parts)
 
 
@@ -285,11 +285,11 @@ def _format_checkpoint(info: CheckpointInfo) -> str:
         "regular": "",
         "best": tr("playground.best"),
         "final": tr("playground.final"),
-        "emergency": tr("playground.before_a_failure"),
+        "emergency": tr("playground.emergency"),
     }
-    parts = [tr("common.step_step_2", step=formatting.format_count(info.step)), kinds.get(info.kind, info.kind)]
+    parts = [tr("common.step", step=formatting.format_count(info.step)), kinds.get(info.kind, info.kind)]
     if info.eval_loss is not None:
-        parts.append(tr("playground.loss_loss", loss=formatting.format_loss(info.eval_loss)))
+        parts.append(tr("playground.loss", loss=formatting.format_loss(info.eval_loss)))
     return " · ".join(filter(None, parts))
 
 

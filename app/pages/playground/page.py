@@ -170,9 +170,9 @@ class PlaygroundPage(Page):
         self.again.setEnabled(can_generate and has_turns and not busy)
         self._list_devices(len(controller.machine.gpus) if controller.machine else 0, controller.requested_device)
         self.device_label.setText(_format_device_reason(controller.device))
-        hint = tr("playground.write_beginning_or_question_below")
+        hint = tr("playground.transcript_hint")
         if not can_generate:
-            hint = tr("playground.no_checkpoint_try_yet_start")
+            hint = tr("playground.empty_page")
         for column in self.columns:
             set_text_if_changed(column.transcript.note, hint)
 
@@ -204,17 +204,17 @@ class PlaygroundPage(Page):
 
     def retranslate(self) -> None:
         for button, text, tooltip in (
-            (self.compare, tr("playground.compare"), tr("playground.two_checkpoints_side_by_side")),
-            (self.new, tr("playground.new_conversation"), tr("playground.clear_what_was_written_begin")),
+            (self.compare, tr("playground.compare"), tr("playground.compare_hint")),
+            (self.new, tr("playground.new_conversation"), tr("playground.new_conversation_hint")),
             (self.write, tr("playground.generate"), tr("playground.ctrl_enter")),
-            (self.stop, tr("playground.stop"), tr("playground.esc_what_was_written_stays")),
-            (self.again, tr("playground.regenerate"), tr("playground.last_text_again_with_another")),
+            (self.stop, tr("playground.stop"), tr("playground.stop_hint")),
+            (self.again, tr("playground.regenerate"), tr("playground.regenerate_hint")),
         ):
             button.setText(text)
             button.setToolTip(tooltip)
         self.device.setAccessibleName(tr("playground.device"))
         self.prompt.setAccessibleName(tr("playground.prompt"))
-        self.prompt.setPlaceholderText(tr("playground.beginning_text_or_question"))
+        self.prompt.setPlaceholderText(tr("playground.prompt_hint"))
         for name, action in self.keys.items():
             action.setText(self._buttons[name].text())
         if self._controller is not None:
@@ -228,10 +228,10 @@ class PlaygroundPage(Page):
 def _format_device_reason(device: DeviceChoice) -> str:
     """The device that models are loaded on, and why."""
     return {
-        "gpu": tr("playground.on_the_gpu"),
-        "no_gpu": tr("playground.on_cpu_no_gpu_was"),
-        "run_has_gpu": tr("playground.on_cpu_training_has_only"),
-        "other_gpu": tr("playground.on_another_gpu_than_training"),
+        "gpu": tr("playground.device_gpu"),
+        "no_gpu": tr("playground.device_no_gpu"),
+        "run_has_gpu": tr("playground.device_gpu_busy"),
+        "other_gpu": tr("playground.device_other_gpu"),
     }.get(device.reason, "")
 
 
@@ -279,11 +279,11 @@ class SamplingRow(TranslatableWidget):
 
     def retranslate(self) -> None:
         texts = {
-            "temperature": (tr("playground.temperature"), tr("playground.higher_more_varied_lower_more")),
-            "top_k": (tr("playground.top_k"), tr("playground.draw_only_from_so_many")),
-            "top_p": (tr("playground.top_p"), tr("playground.draw_only_from_likeliest_tokens")),
-            "max_tokens": (tr("playground.max_tokens"), tr("playground.text_ends_after_so_many")),
-            "seed": (tr("playground.seed"), tr("playground.same_seed_prompt_checkpoint_give")),
+            "temperature": (tr("playground.temperature"), tr("playground.temperature_hint")),
+            "top_k": (tr("playground.top_k"), tr("playground.top_k_hint")),
+            "top_p": (tr("playground.top_p"), tr("playground.top_p_hint")),
+            "max_tokens": (tr("playground.max_tokens"), tr("playground.max_tokens_hint")),
+            "seed": (tr("playground.seed"), tr("playground.seed_hint")),
         }
         for name, field in self.fields.items():
             title, help_ = texts[name]

@@ -128,7 +128,7 @@ class AdviceRow(QWidget):
         self.details_button.setAccessibleDescription(summary)
         self.details_button.setChecked(opened)
         self.details_button.toggled.connect(self._show_details)
-        self.apply_button.setText(tr("plots.applied") if applied else tr("plots.apply_at_next_start"))
+        self.apply_button.setText(tr("plots.applied") if applied else tr("plots.apply"))
         self.apply_button.setEnabled(not applied)
         self.apply_button.setVisible(bool(item.fix))
         self.apply_button.setToolTip(formatting.format_settings(item.fix))

@@ -72,8 +72,8 @@ class Chart(QFrame):
         set_text_if_changed(self._title, title)
         set_text_if_changed(self._placeholder, placeholder)
         self.setAccessibleName(title)
-        self._menu_button.setAccessibleName(tr("plots.menu_of_chart", chart=title))
-        self._menu_button.setToolTip(tr("plots.copy_save_or_enlarge_this"))
+        self._menu_button.setAccessibleName(tr("plots.chart_menu", chart=title))
+        self._menu_button.setToolTip(tr("plots.chart_menu_hint"))
         if self.canvas is not None:
             self.canvas.setAccessibleName(title)
 
@@ -93,9 +93,9 @@ class Chart(QFrame):
         """Build the context menu."""
         menu = QMenu(self)
         menu.aboutToHide.connect(menu.deleteLater)
-        maximize = tr("plots.show_all_plots_again") if self.is_maximized else tr("plots.enlarge_whole_page")
+        maximize = tr("plots.restore_all_plots") if self.is_maximized else tr("plots.enlarge")
         for name, text in (
-            ("copy_picture", tr("plots.copy_picture")),
+            ("copy_picture", tr("plots.copy_image")),
             ("save_png", tr("plots.save_as_png")),
             ("", ""),
             ("copy_data", tr("plots.copy_data")),

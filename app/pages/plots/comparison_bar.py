@@ -42,7 +42,7 @@ class ComparisonBar(TranslatableWidget):
 
     def retranslate(self) -> None:
         self.remove_button.setText(tr("plots.remove_overlays"))
-        self.remove_button.setToolTip(tr("plots.show_this_run_alone_again"))
+        self.remove_button.setToolTip(tr("plots.remove_overlays_hint"))
 
 
 def add_run_names(picture: QPixmap, own_name: str | None, overlays: Sequence[Overlay], palette: Palette) -> QPixmap:

@@ -313,7 +313,7 @@ class PlotsPage(Page):
         if spec.label and not spec.run:
             title = f"{title}: {spec.label}"
         if spec.smoothed and weight:
-            return tr("plots.curve_smoothed_weight", curve=title, weight=f"{weight:.2f}")
+            return tr("plots.smoothed", curve=title, weight=f"{weight:.2f}")
         return title
 
     @property
@@ -371,8 +371,8 @@ class PlotsPage(Page):
         self._update_chart_texts()
         self.overview.setText(tr("plots.overview"))
         self.detail.setText(tr("plots.detail"))
-        self.detail.setToolTip(tr("plots.also_time_step_gpus_cpu"))
-        self._menu_button.setAccessibleName(tr("plots.menu_of_all_plots"))
+        self.detail.setToolTip(tr("plots.detail_hint"))
+        self._menu_button.setAccessibleName(tr("plots.page_menu"))
         self._menu_button.setToolTip(tr("plots.save_all_plots"))
         self.details_button.setText(tr("plots.details"))
         self.repaint_all()

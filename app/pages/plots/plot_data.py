@@ -125,7 +125,7 @@ def marker_entries(name: str, store: MetricStore, *, comparing: bool) -> list[Le
     """Return legend entries of the markers of a plot."""
     if name == "temperature":
         hot = any(bool((store.series(f"hot.{gpu}")[1] > 0.0).any()) for gpu in store.gpu_indices())
-        return [LegendEntry("hot", "bad", tr("plots.slowed_by_heat"), tr("plots.heat"))] if hot else []
+        return [LegendEntry("hot", "bad", tr("plots.thermal_throttling"), tr("plots.thermal"))] if hot else []
     if name != "loss":
         return []
     if comparing:
@@ -134,7 +134,7 @@ def marker_entries(name: str, store: MetricStore, *, comparing: bool) -> list[Le
         (True, "best", "curve_b", "plots.best_eval"),
         (True, "checkpoint", "curve_c", "plots.checkpoint"),
         (store.bad_steps(), "bad", "bad", "plots.bad_step"),
-        (store.oom_recoveries(), "memory", "curve_d", "plots.memory_made_to_fit"),
+        (store.oom_recoveries(), "memory", "curve_d", "plots.oom_recovery"),
         (store.resumes(), "resume", "muted", "plots.resumed"),
     ]
     return [LegendEntry(symbol, color, tr(key)) for present, symbol, color, key in entries if present]

@@ -53,7 +53,7 @@ class PlotExportController(QObject):
     # --- destination ------------------------------------------------------------------------------------------
 
     def _ask_file(self, name: str, kind: str) -> None:
-        filters = {"png": tr("plots.picture_png"), "csv": tr("plots.table_csv")}
+        filters = {"png": tr("plots.png_filter"), "csv": tr("plots.csv_filter")}
         suggested = self._folder / f"{'-'.join(filter(None, (self._page.run_name, _file_name(name))))}.{kind}"
         dialog = QFileDialog(self._page, tr("plots.save_plot"), str(suggested), filters[kind])
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
@@ -61,7 +61,7 @@ class PlotExportController(QObject):
         self._open(dialog, lambda path: self._save_to(path.parent, {name: path}))
 
     def _ask_folder(self, names: list[str], kind: str) -> None:
-        dialog = QFileDialog(self._page, tr("plots.folder_for_the_plots"), str(self._folder))
+        dialog = QFileDialog(self._page, tr("plots.plots_folder"), str(self._folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
         self._open(dialog, lambda path: self.save_to_new_folder(path, names, kind))
@@ -137,9 +137,7 @@ class PlotExportController(QObject):
 
     def _show_error(self, path: Path, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
-        content = BannerContent(
-            "error", lambda: tr("plots.path_could_not_be_saved", path=path, reason=reason), str(error), "plots"
-        )
+        content = BannerContent("error", lambda: tr("plots.save_failed", path=path, reason=reason), str(error), "plots")
         self._banners.add(content)
 
     def _enqueue(self, steps: Iterator[None]) -> None:

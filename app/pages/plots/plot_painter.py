@@ -140,7 +140,7 @@ class PlotPainter(QObject):
         """Set title and placeholder text of a chart."""
         placeholder = tr("plots.no_data_yet")
         if chart.name == "loss" and not self._state.run_name:
-            placeholder = tr("plots.no_data_yet_choose_preset")
+            placeholder = tr("plots.empty_page")
         chart.set_texts(plot_specs.title(chart.name, self._state.store), placeholder)
 
     def _update_legend(self, chart: Chart, store: MetricStore, curves: list[CurveSpec], view: View) -> None:

@@ -110,7 +110,7 @@ def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 
 
 def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    short = {"data": tr("common.data"), "sync": tr("plots.adding_up")}
+    short = {"data": tr("common.data"), "sync": tr("plots.all_reduce")}
     return [
         CurveSpec(store, f"time_{part}", color, figures.part_title(part), short.get(part, ""), "area")
         for part, color in figures.parts_of(store).items()
@@ -185,14 +185,14 @@ PLOTS: Final = {
         "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal, in_overview=True,
         from_zero=True,
     ),
-    "time": PlotSpec("plots.time_step_ms", _time_curves, from_zero=True),
+    "time": PlotSpec("plots.step_time_ms", _time_curves, from_zero=True),
     "learning_rate": PlotSpec(
         "plots.learning_rate", format_value=_format_learning_rate, widest_value="0.00e-0", in_overview=True
     ),
     "grad_norm": PlotSpec("plots.gradient_norm", widest_value="0.000000", in_overview=True),
     "mfu": PlotSpec("plots.mfu", scale=100.0, group="hardware", from_zero=True),
     "gpu_util": PlotSpec(
-        "plots.gpu_utilisation", _gpu_curves, scale=100.0, format_value=_format_integer, group="hardware",
+        "plots.gpu_utilization", _gpu_curves, scale=100.0, format_value=_format_integer, group="hardware",
         from_zero=True, minimum_top=100.0,
     ),
     "power": PlotSpec("plots.power_w", _power_curves, format_value=_format_integer, group="hardware", from_zero=True),
@@ -202,15 +202,15 @@ PLOTS: Final = {
         from_zero=True,
     ),
     "vram": PlotSpec(
-        "plots.vram_gpu_index_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
+        "plots.vram_gpu_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
         from_zero=True,
     ),
     "cpu": PlotSpec(
-        "plots.cpu_use", scale=100.0, format_value=_format_integer, group="hardware", from_zero=True,
+        "plots.cpu_usage", scale=100.0, format_value=_format_integer, group="hardware", from_zero=True,
         minimum_top=100.0,
     ),
     "ram": PlotSpec(
-        "plots.memory_this_machine_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
+        "plots.ram_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
         from_zero=True,
     ),
 }  # fmt: skip
@@ -244,7 +244,7 @@ def _has_values(store: MetricStore, name: str) -> bool:
 def title(name: str, store: MetricStore | None) -> str:
     """Return the title of a plot with its unit."""
     if name == "memory" and not (store is not None and store.gpu_indices()):
-        return tr("plots.trainers_memory_gib")
+        return tr("plots.trainer_memory_gib")
     return tr(get_spec(name).title, index=name.partition(".")[2])
 
 

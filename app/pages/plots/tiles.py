@@ -28,9 +28,9 @@ class Tiles(TranslatableWidget):
     def display(self, store: MetricStore) -> None:
         self._store = store
         steps, _ = store.series("train_loss")
-        step = tr("common.step_step", step=formatting.format_count(float(steps[-1]))) if len(steps) else ""
+        step = tr("common.step_lower", step=formatting.format_count(float(steps[-1]))) if len(steps) else ""
         mfu = store.last_value("mfu")
-        share = "" if mfu is None else tr("plots.share_gpus_peak", share=f"{mfu:.0%}")
+        share = "" if mfu is None else tr("plots.share_of_peak", share=f"{mfu:.0%}")
         self._display("loss", formatting.format_loss(store.last_value("train_loss")), step)
         self._display("eval", formatting.format_loss(store.last_value("eval_loss")), _format_best(store))
         self._display("speed", formatting.format_rate(store.last_value("tokens_per_s")), share)
@@ -40,9 +40,9 @@ class Tiles(TranslatableWidget):
         on_gpu = self._store is not None and bool(self._store.gpu_indices())
         title, tooltip = {
             "loss": ("plots.training_loss", ""),
-            "eval": ("plots.eval_loss", "plots.mean_loss_per_token_fixed"),
-            "speed": ("plots.tokens_per_second", "plots.tokens_that_loss_counts_conversations"),
-            "memory": ("plots.vram" if on_gpu else "plots.trainers_memory", ""),
+            "eval": ("plots.eval_loss", "plots.eval_loss_hint"),
+            "speed": ("plots.tokens_per_second", "plots.loss_tokens_hint"),
+            "memory": ("plots.vram" if on_gpu else "plots.trainer_memory", ""),
         }[name]
         self.tiles[name].display(TileContent(tr(title), value, caption, tr(tooltip) if tooltip else ""))
 
@@ -58,14 +58,14 @@ def _format_best(store: MetricStore) -> str:
     if best is None:
         return ""
     loss, step = formatting.format_loss(best.value), formatting.format_count(best.step)
-    return tr("plots.best_loss_at_step_step", loss=loss, step=step)
+    return tr("plots.best_at_step", loss=loss, step=step)
 
 
 def _format_memory(store: MetricStore) -> tuple[str, str]:
     """Return the memory in use and a caption with the total: VRAM of all GPUs, or RAM of the trainer."""
     if not store.gpu_indices():
         total = store.last_value("ram_total")
-        caption = tr("plots.total_in_this_machine", total=formatting.format_bytes(total)) if total else ""
+        caption = tr("plots.of_total_ram", total=formatting.format_bytes(total)) if total else ""
         return formatting.format_bytes(store.last_value("rss")), caption
     used, total = (_sum_gpus(store, name) for name in ("vram_used", "vram_total"))
     caption = tr("plots.of_total", total=formatting.format_bytes(total)) if total else ""

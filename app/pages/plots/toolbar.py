@@ -79,7 +79,7 @@ class Toolbar(TranslatableWidget):
         settings.log_scale, settings.clip_outliers = self.log_scale.isChecked(), self.clip.isChecked()
 
     def _update_smoothing_tooltip(self) -> None:
-        self.smoothing.setToolTip(tr("plots.smoothing_training_loss_weight", weight=f"{self.smoothing_weight:.2f}"))
+        self.smoothing.setToolTip(tr("plots.smoothing_weight", weight=f"{self.smoothing_weight:.2f}"))
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -91,13 +91,13 @@ class Toolbar(TranslatableWidget):
         self.smoothing.setAccessibleName(tr("plots.smoothing"))
         self._update_smoothing_tooltip()
         self.log_scale.setText(tr("plots.log_scale"))
-        self.log_scale.setToolTip(tr("plots.of_the_loss"))
+        self.log_scale.setToolTip(tr("plots.smoothing_tokens"))
         self.clip.setText(tr("plots.clip_outliers"))
-        self.clip.setToolTip(tr("plots.single_spikes_may_leave_plot"))
-        self._axis_label.setText(tr("plots.against"))
-        self.axis_choice.setAccessibleName(tr("plots.horizontal_axis"))
-        self.axis_choice.setToolTip(tr("plots.horizontal_axis"))
-        for index, text in enumerate((tr("common.steps"), tr("common.tokens"), tr("plots.time"))):
+        self.clip.setToolTip(tr("plots.clip_outliers_hint"))
+        self._axis_label.setText(tr("plots.x_axis_short"))
+        self.axis_choice.setAccessibleName(tr("plots.x_axis"))
+        self.axis_choice.setToolTip(tr("plots.x_axis"))
+        for index, text in enumerate((tr("common.unit_steps"), tr("common.unit_tokens"), tr("plots.time"))):
             self.axis_choice.setItemText(index, text)
         self.show_all_button.setText(tr("plots.show_all"))
-        self.show_all_button.setToolTip(tr("plots.drag_move_ctrl_wheel_zoom"))
+        self.show_all_button.setToolTip(tr("plots.navigation_hint"))

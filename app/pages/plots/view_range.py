@@ -38,7 +38,7 @@ def _start(store: MetricStore, axis: Axis) -> float:
 def format_position(axis: Axis, x: float) -> str:
     """Return the crosshair position as text."""
     if axis == "step":
-        return tr("common.step_step", step=formatting.format_count(x))
+        return tr("common.step_lower", step=formatting.format_count(x))
     if axis == "tokens":
         return tr("plots.count_tokens", count=formatting.format_large_number(max(0.0, x)))
     return formatting.format_duration(max(0.0, x))

@@ -127,7 +127,7 @@ class QueuePage(Page):
             self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
             self._show_selected()
         set_text_if_changed(self.sentence, _format_status(state))
-        set_text_if_changed(self.start_button, tr("queue.go_on") if state.hold else tr("queue.wait"))
+        set_text_if_changed(self.start_button, tr("queue.start_queue") if state.hold else tr("queue.pause_queue"))
         self.start_button.setVisible(bool(queue.waiting) and state.is_open)
         for button in (self.add, self.sweep):
             button.setEnabled(state.is_open and not state.blocked)
@@ -193,14 +193,14 @@ class QueuePage(Page):
     def retranslate(self) -> None:
         names = {
             "open": tr("queue.open"),
-            "resume": tr("queue.resume_from_last_checkpoint"),
-            "put_back": tr("queue.put_back_in_line"),
+            "resume": tr("queue.resume_hint"),
+            "put_back": tr("queue.requeue"),
             "up": tr("queue.move_up"),
             "down": tr("queue.move_down"),
             "duplicate": tr("queue.duplicate"),
-            "to_form": tr("queue.take_settings_into_form"),
+            "to_form": tr("queue.copy_to_form"),
             "remove": tr("queue.remove"),
-            "undo": tr("queue.undo_removing"),
+            "undo": tr("queue.undo_remove"),
             "clear": tr("queue.clear_finished"),
         }
         for name, text in names.items():
@@ -216,14 +216,14 @@ class QueuePage(Page):
         self.add.setText(tr("queue.add_to_queue"))
         self.sweep.setText(tr("queue.sweep"))
         self.compare.setText(tr("queue.compare_all"))
-        self.compare.setToolTip(tr("queue.lay_runs_queue_over_plots"))
+        self.compare.setToolTip(tr("queue.compare_hint"))
         self._policy_label.setText(tr("queue.after_a_failure"))
         self.policy.setAccessibleName(tr("queue.after_a_failure"))
         index = max(0, self.policy.currentIndex())
         self.policy.clear()
-        self.policy.addItems([tr("queue.go_on_with_next"), tr("queue.wait_2")])
+        self.policy.addItems([tr("queue.continue_after_failure"), tr("queue.pause_after_failure")])
         self.policy.setCurrentIndex(index)
-        self.table.empty.setText(tr("queue.runs_in_line_trained_one"))
+        self.table.empty.setText(tr("queue.empty_page"))
         self.table.retranslate()
         self._displayed = None
         self._show_selected()
@@ -235,22 +235,22 @@ def _format_status(state: QueueState) -> str:
     """Which run starts next and when, or why none does."""
     waiting = state.queue.waiting
     if state.owner is not None:
-        return tr("queue.another_window_traindeck_has_queue", pid=state.owner)
+        return tr("queue.used_by_other_window", pid=state.owner)
     if state.error is not None:
         return formatting.localized_message(state.error.code, state.error.params)
     if state.queue.damaged_backup is not None and state.hold in ("", "opened"):
-        return tr("queue.some_queues_file_could_not", path=state.queue.damaged_backup)
+        return tr("queue.file_damaged", path=state.queue.damaged_backup)
     if not waiting:
-        return tr("queue.nothing_waits")
+        return tr("queue.nothing_queued")
     match state.hold:
         case "":
-            key = "queue.name_starts_when_this_run" if state.is_busy else "queue.name_starts_now"
+            key = "queue.added_starts_next" if state.is_busy else "queue.added_starts_now"
         case "opened":
-            key = "queue.queue_waits_nothing_starts_by"
+            key = "queue.paused_at_launch"
         case "stopped":
-            key = "queue.queue_waits_for_run_was"
+            key = "queue.paused_after_stop"
         case "failed":
-            key = "queue.queue_waits_for_run_failed"
+            key = "queue.paused_after_failure"
         case _:
-            key = "queue.queue_waits_go_on_starts"
+            key = "queue.paused_next"
     return tr(key, name=waiting[0].name)

@@ -112,7 +112,7 @@ class QueueController(QObject):
         """Add the form to the queue."""
         preset, blocked = self._form.preset, self.blocked_reason
         if blocked:
-            self.message_ready.emit(tr("queue.not_added_queue_reason", reason=blocked))
+            self.message_ready.emit(tr("queue.not_added", reason=blocked))
         if blocked or preset is None or not self.is_open:
             return
         stamped = new_run_path(self._history.root, preset.name).name
@@ -131,7 +131,7 @@ class QueueController(QObject):
             self._page.select([item.id for item in items])
         if self._page is None or not self._page.isVisible():
             count = len(self.queue.waiting)
-            self.message_ready.emit(tr("queue.name_in_queue_waiting_count", name=items[-1].name, count=count))
+            self.message_ready.emit(tr("queue.added", name=items[-1].name, count=count))
 
     def start_queue(self) -> None:
         """Start the next run as soon as no run is active."""

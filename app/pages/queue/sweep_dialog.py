@@ -87,9 +87,9 @@ class SweepParameterEditor(QWidget):
         self.knob.addItems([knob_label(knobs()[name]) if name else none for name in self.names])
         self.knob.setAccessibleName(tr("queue.setting"))
         self.knob.setMaxVisibleItems(_MAX_VISIBLE_KNOBS)
-        self.mode.addItems([tr("queue.these_values"), tr("queue.even_steps"), tr("queue.even_factors")])
-        self.mode.setAccessibleName(tr("queue.how_values_given"))
-        self.typed.setAccessibleName(tr("queue.values_with_commas_between_them"))
+        self.mode.addItems([tr("queue.listed_values"), tr("queue.linear_scale"), tr("queue.log_scale")])
+        self.mode.setAccessibleName(tr("queue.spacing"))
+        self.typed.setAccessibleName(tr("queue.values"))
         self.typed.setPlaceholderText(self.typed.accessibleName())
         values, range_ = horizontal_layout(self.typed), horizontal_layout()
         names = tr("queue.from"), tr("queue.to"), tr("queue.number_of_values")
@@ -164,7 +164,7 @@ class SweepParameterEditor(QWidget):
         mode = self.mode.currentIndex()
         if self.check_boxes:
             checked = ",".join(box.property("value") for box in self.check_boxes if box.isChecked())
-            return sweep.parse_values(knob, checked)[0], None, "" if checked else tr("queue.at_least_one_value_needed")
+            return sweep.parse_values(knob, checked)[0], None, "" if checked else tr("queue.value_required")
         if mode == _VALUES:
             values, error = _parse_values(knob, self.typed.text())
             return values, self.typed, error
@@ -197,7 +197,7 @@ class SweepDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowModality(Qt.WindowModality.WindowModal)
-        self.setWindowTitle(tr("queue.sweep_2"))
+        self.setWindowTitle(tr("queue.sweep_title"))
         self._preset, self._changes, self._taken_names, self._palette = preset, changes, taken, palette
         values = {**preset.knobs, **changes}
         self.editors = [SweepParameterEditor(1, values, optional=False), SweepParameterEditor(2, values, optional=True)]
@@ -205,7 +205,7 @@ class SweepDialog(QDialog):
         self.base.setMaxLength(_MAX_NAME_CHARS)
         self.base.setText(safe_name(base)[:_MAX_NAME_CHARS])
         self.count, self.list = label("section"), set_object_name(QListWidget(), "sweepRuns")
-        self.list.setAccessibleName(tr("queue.runs_to_be_added"))
+        self.list.setAccessibleName(tr("queue.new_runs"))
         self.list.setSelectionMode(QListWidget.SelectionMode.NoSelection)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names differ at the end
@@ -221,8 +221,8 @@ class SweepDialog(QDialog):
 
     def _arrange(self) -> None:
         intro, base_label, cancel = label("muted", wrap=True), label(), push_button("sweepCancel")
-        intro.setText(tr("queue.one_run_for_every_value"))
-        base_label.setText(tr("queue.names_begin_with"))
+        intro.setText(tr("queue.sweep_note"))
+        base_label.setText(tr("queue.name_prefix"))
         base_label.setBuddy(self.base)
         self.base.setAccessibleName(base_label.text())
         cancel.setText(tr("common.cancel"))
@@ -256,20 +256,20 @@ class SweepDialog(QDialog):
             runs = sweep.plan_runs(base, self._preset.knobs, self._changes, parameters, self._taken_names)
         self._valid_runs = [run for run in runs if run.error is None]
         if is_duplicate:
-            text = tr("queue.choose_two_different_settings")
+            text = tr("queue.two_settings_required")
         elif not base:
-            text = tr("queue.give_runs_name")
+            text = tr("queue.name_required")
         elif total > sweep.MAX_RUNS:
-            text = tr("queue.count_runs_at_most_limit", count=formatting.format_count(total), limit=sweep.MAX_RUNS)
+            text = tr("queue.too_many_runs", count=formatting.format_count(total), limit=sweep.MAX_RUNS)
         elif len(self._valid_runs) < len(runs):
             invalid = len(runs) - len(self._valid_runs)
-            text = tr("queue.runs_count_wrong_more_cannot", count=len(self._valid_runs), wrong=invalid)
+            text = tr("queue.run_count_with_invalid", count=len(self._valid_runs), wrong=invalid)
         else:
-            text = tr("queue.runs_count", count=len(self._valid_runs))
+            text = tr("queue.run_count", count=len(self._valid_runs))
         set_text_if_changed(self.count, text)
         set_error(self.editors[1].knob, text if is_duplicate else "")
         set_error(self.base, "" if base or is_duplicate else text)
-        set_text_if_changed(self.add_button, tr("queue.add_count_queue", count=len(self._valid_runs)))
+        set_text_if_changed(self.add_button, tr("queue.add_count", count=len(self._valid_runs)))
         self.add_button.setEnabled(bool(self._valid_runs))
         self._list_runs(runs)
 
@@ -303,9 +303,9 @@ def _parse_values(knob: Knob, text: str) -> tuple[list[Any], str]:
     if invalid:
         return [], _format_invalid(knob, invalid)
     if not values:
-        return [], tr("queue.at_least_one_value_needed")
+        return [], tr("queue.value_required")
     if len(values) > sweep.MAX_VALUES:
-        return [], tr("queue.at_most_count_values", count=sweep.MAX_VALUES)
+        return [], tr("queue.max_values", count=sweep.MAX_VALUES)
     return values, ""
 
 
@@ -315,9 +315,9 @@ def _parse_limit(knob: Knob, text: str, *, log_scale: bool) -> tuple[list[Any], 
     if invalid:
         return [], _format_invalid(knob, invalid)
     if len(values) != 1:
-        return [], tr("queue.one_value_needed_here")
+        return [], tr("queue.field_required")
     if log_scale and values[0] <= 0:
-        return [], tr("queue.value_does_not_fit_even", value=text.strip())
+        return [], tr("queue.invalid_log_bound", value=text.strip())
     return values, ""
 
 
@@ -328,8 +328,8 @@ def _parse_count(text: str) -> tuple[int, str]:
     except ValueError:
         count = 0
     if count > sweep.MAX_VALUES:
-        return 0, tr("queue.at_most_count_values", count=sweep.MAX_VALUES)
-    return count, "" if count >= 1 else tr("queue.value_does_not_fit_whole", value=text.strip(), count=sweep.MAX_VALUES)
+        return 0, tr("queue.max_values", count=sweep.MAX_VALUES)
+    return count, "" if count >= 1 else tr("queue.invalid_count", value=text.strip(), count=sweep.MAX_VALUES)
 
 
 def _format_invalid(knob: Knob, invalid: list[str]) -> str:
@@ -337,8 +337,8 @@ def _format_invalid(knob: Knob, invalid: list[str]) -> str:
     if len(invalid) > _MAX_QUOTED:
         quoted += "…"
     if len(invalid) > 1:
-        return tr("queue.values_do_not_fit_allowed", values=quoted, range=formatting.format_allowed_values(knob))
+        return tr("queue.values_not_allowed", values=quoted, range=formatting.format_allowed_values(knob))
     reason = format_input_error(knob, invalid[0])
     if invalid[0] in reason.split("”")[0]:  # quoted already
         return reason
-    return tr("queue.value_does_not_fit_why", value=quoted, why=reason)
+    return tr("queue.value_invalid", value=quoted, why=reason)

@@ -144,7 +144,7 @@ class QueueModel(TableModel[QueueItem]):
 
     def _format_state(self, item: QueueItem) -> str:
         if item.state == "waiting":
-            return tr("queue.waiting")
+            return tr("queue.queued")
         if item.state == "running" and self._progress[2]:
             return tr("queue.restarting")
         return formatting.format_stored_run_state("finished" if item.state == "done" else item.state)
@@ -203,9 +203,9 @@ def format_result(item: QueueItem) -> str:
     if item.state == "failed":
         return format_failure(item)
     if item.best_loss is not None:
-        return tr("queue.best_loss_loss", loss=formatting.format_loss(item.best_loss))
+        return tr("queue.best_loss", loss=formatting.format_loss(item.best_loss))
     if item.steps:
-        return tr("common.step_step", step=formatting.format_count(item.steps))
+        return tr("common.step_lower", step=formatting.format_count(item.steps))
     return "–"
 
 
@@ -214,7 +214,7 @@ def format_failure(item: QueueItem) -> str:
     if item.error:
         return formatting.localized_message(item.error, item.params)
     code = "–" if item.exit_code is None else item.exit_code
-    return tr("queue.trainer_ended_unexpectedly_code_code", code=code)
+    return tr("queue.trainer_exited", code=code)
 
 
 def format_details(item: QueueItem) -> str:
@@ -225,13 +225,13 @@ def format_details(item: QueueItem) -> str:
     elif item.state == "interrupted":
         key = "queue.interrupted_resumable" if item.can_resume else "queue.interrupted_before_checkpoint"
         lines.append(tr(key, step=formatting.format_count(item.steps)))
-    settings = tr("queue.settings_settings", settings=format_changes(item))
+    settings = tr("queue.settings_list", settings=format_changes(item))
     more = f", … (+{len(item.data) - _MAX_SOURCES})" if len(item.data) > _MAX_SOURCES else ""
     names = ", ".join(formatting.format_data_source(path) for path in item.data[:_MAX_SOURCES])
-    data = tr("queue.data_data", data=names + more)
-    times = [tr("queue.added_when", when=formatting.format_timestamp(item.added))]
+    data = tr("queue.data", data=names + more)
+    times = [tr("queue.added_at", when=formatting.format_timestamp(item.added))]
     if item.started:
-        times.append(tr("queue.started_when", when=formatting.format_timestamp(item.started)))
+        times.append(tr("queue.started_at", when=formatting.format_timestamp(item.started)))
     if item.ended:
-        times.append(tr("queue.ended_when", when=formatting.format_timestamp(item.ended)))
+        times.append(tr("queue.ended_at", when=formatting.format_timestamp(item.ended)))
     return "\n".join([*lines, settings, data, "  ·  ".join(times)])

@@ -40,10 +40,10 @@ _FACTS: Final[dict[str, tuple[str, Callable[[RunSummary], str]]]] = {
     "state": ("runs.state", lambda run: formatting.format_stored_run_state(run.state)),
     "started": ("runs.started", lambda run: formatting.format_timestamp(run.started)),
     "step": ("common.progress", lambda run: formatting.format_progress(run.step, run.total_steps or None, "steps")),
-    "time": ("runs.trained_for", lambda run: formatting.format_duration(run.seconds or None)),
+    "time": ("runs.training_time", lambda run: formatting.format_duration(run.seconds or None)),
     "loss": ("runs.best_loss", lambda run: formatting.format_loss(run.best_loss)),
     "speed": ("runs.tokens_s", lambda run: formatting.format_rate(run.tokens_per_s)),
-    "size": ("runs.on_disk", lambda run: ""),  # measured
+    "size": ("runs.size_on_disk", lambda run: ""),  # measured
     "last": ("runs.last_loss", lambda run: formatting.format_loss(run.last_loss)),
     "data": ("common.data", lambda run: ", ".join(map(formatting.format_data_source, run.data)) or "–"),
 }
@@ -162,9 +162,9 @@ class RunDetails(TranslatableWidget):
     def _show_facts(self) -> None:
         if self._row is None:
             count = self._selected_count
-            several = tr("runs.count_runs_selected_size_on", count=count, size=self._size_text)
+            several = tr("runs.selection", count=count, size=self._size_text)
             self.title.setText(several if count else "")
-            hint = "runs.compare_shows_where_their_settings" if count else "runs.select_run_see_details_checkpoints"
+            hint = "runs.selection_hint" if count else "runs.details_hint"
             self.hint.setText(tr(hint))
             return
         run = self._row.run
@@ -181,7 +181,7 @@ class RunDetails(TranslatableWidget):
         self._tags_label.setText(tr("runs.tags"))
         self._note_label.setText(tr("runs.note"))
         self.tags.setAccessibleName(tr("runs.tags"))
-        self.tags.setPlaceholderText(tr("runs.divided_by_commas"))
+        self.tags.setPlaceholderText(tr("runs.tags_hint"))
         self.note.setAccessibleName(tr("runs.note"))
-        self.note.setPlaceholderText(tr("runs.what_you_want_remember_this"))
+        self.note.setPlaceholderText(tr("runs.note_hint"))
         self._show_facts()

@@ -54,11 +54,11 @@ class DeleteDialog(QMessageBox):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("runs.delete_runs"))
         if len(runs) == 1:
-            key = "runs.system_could_not_move_this" if permanently else "runs.move_this_run_with_checkpoints"
+            key = "runs.delete_one" if permanently else "runs.recycle_one"
         else:
-            key = "runs.system_could_not_move_count" if permanently else "runs.move_count_runs_with_their"
+            key = "runs.delete_many" if permanently else "runs.recycle_many"
         self.setText(tr(key, count=len(runs)))
-        accept = tr("runs.delete_for_good") if permanently else tr("runs.move_recycle_bin")
+        accept = tr("runs.delete_permanently") if permanently else tr("runs.recycle")
         self.delete_button = self.addButton(accept, QMessageBox.ButtonRole.DestructiveRole)
         self.delete_button.setObjectName("deleteRuns")
         self.delete_button.clicked.connect(delete)
@@ -71,7 +71,7 @@ class DeleteDialog(QMessageBox):
     def show_size(self, size: int | None) -> None:
         """Show the bytes on disk of all runs; None: not yet counted."""
         names = [run.name for run in self._runs[:_MAX_NAMES]] + ["…"] * (len(self._runs) > _MAX_NAMES)
-        on_disk = tr("runs.on_disk_size", size="…" if size is None else formatting.format_file_size(size))
+        on_disk = tr("runs.size_on_disk_value", size="…" if size is None else formatting.format_file_size(size))
         self.setInformativeText("\n".join([*names, "", on_disk]))
 
 
@@ -89,23 +89,23 @@ class ComparisonDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setObjectName("comparison")
-        self.setWindowTitle(tr("runs.comparison_of_count_runs", count=len(runs)))
+        self.setWindowTitle(tr("runs.comparison", count=len(runs)))
         self.rows = [
             [tr("runs.name"), *(run.name for run in runs)],
             [tr("runs.state"), *(formatting.format_stored_run_state(run.state) for run in runs)],
             [tr("runs.steps"), *(formatting.format_count(run.step) for run in runs)],
             [tr("runs.best_loss"), *(formatting.format_loss(run.best_loss) for run in runs)],
             [tr("runs.tokens_s"), *(formatting.format_rate(run.tokens_per_s) for run in runs)],
-            [tr("runs.trained_for"), *(formatting.format_duration(run.seconds or None) for run in runs)],
+            [tr("runs.training_time"), *(formatting.format_duration(run.seconds or None) for run in runs)],
             *([_format_title(knob), *(_format_value(knob, value) for value in values)] for knob, values in differences),
         ]
         self.table = set_object_name(QTableWidget(len(self.rows) - 1, len(runs) + 1), "comparing")
         self._fill_table()
         note = label("muted", wrap=True, hidden=bool(differences))
-        note.setText(tr("runs.their_settings_same"))
+        note.setText(tr("runs.no_differences"))
         self.copy_button, close = push_button("copyComparison"), push_button("closeComparison")
         self.copy_button.setText(tr("runs.copy_as_table"))
-        self.copy_button.setToolTip(tr("runs.divided_by_tabs_paste_into"))
+        self.copy_button.setToolTip(tr("runs.copy_as_table_hint"))
         self.copy_button.clicked.connect(lambda: self.copy_requested.emit(self._format_tsv()))
         QShortcut(QKeySequence.StandardKey.Copy, self.table, self.copy_button.click)
         close.setText(tr("common.close"))
@@ -127,7 +127,7 @@ class ComparisonDialog(QDialog):
     def _fill_table(self) -> None:
         table = self.table
         configure_table(table, row_padding=SPACING)
-        table.setAccessibleName(tr("runs.where_the_runs_differ"))
+        table.setAccessibleName(tr("runs.differences"))
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         table.setAlternatingRowColors(True)
         table.setTextElideMode(Qt.TextElideMode.ElideMiddle)

@@ -48,7 +48,7 @@ class Exporter(QObject):
 
     def _emit_progress(self, fraction: float) -> None:
         name = self._target.name
-        self.message_ready.emit(lambda: tr("runs.exporting_name_share", name=name, share=f"{fraction:.0%}"), None)
+        self.message_ready.emit(lambda: tr("runs.exporting", name=name, share=f"{fraction:.0%}"), None)
 
     def _on_event(self, event: AnyEvent) -> None:
         if isinstance(event, protocol.Error):
@@ -59,12 +59,12 @@ class Exporter(QObject):
     def _on_finished(self, outcome: ProcessOutcome) -> None:
         target, error = self._target, self._error
         if outcome.exit_code == 0 and not outcome.crashed:
-            self.message_ready.emit(lambda: tr("runs.exported_to_folder", folder=target), target)
+            self.message_ready.emit(lambda: tr("runs.exported", folder=target), target)
         elif error is not None:
             self.message_ready.emit(lambda: formatting.localized_message(error.code, error.params), None)
         else:
             values = {"code": outcome.exit_code, "words": " ".join(outcome.output_tail[-1:])}
-            self.message_ready.emit(lambda: tr("runs.export_ended_unexpectedly_code_code", **values), None)
+            self.message_ready.emit(lambda: tr("runs.export_exited", **values), None)
         self.changed.emit()
 
 

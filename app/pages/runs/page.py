@@ -188,7 +188,7 @@ class RunsPage(Page):
         settings.runs_details = self.toggle_details.isChecked()
 
     def ask_export_folder(self, start: str) -> Path | None:
-        folder = QFileDialog.getExistingDirectory(self, tr("runs.export_into_empty_folder_or"), start)
+        folder = QFileDialog.getExistingDirectory(self, tr("runs.export_folder"), start)
         return Path(folder) if folder else None
 
     def all_archived(self) -> bool:
@@ -248,7 +248,7 @@ class RunsPage(Page):
             action.setEnabled(enabled.get(name, bool(rows)))
         overlaid, archived = bool(rows) and self._all_overlaid(), bool(rows) and self.all_archived()
         self.run_actions["show"].setText(tr("runs.hide_in_plots") if overlaid else tr("runs.show_in_plots"))
-        self.run_actions["archive"].setText(tr("runs.take_out_archive") if archived else tr("runs.archive"))
+        self.run_actions["archive"].setText(tr("runs.unarchive") if archived else tr("runs.archive"))
         self.show_runs.setText(self.run_actions["show"].text())
         self.more.setEnabled(bool(self._runs))
         self.details.checkpoints.set_can_resume(self._can_resume)
@@ -258,22 +258,22 @@ class RunsPage(Page):
     def _update_placeholder(self) -> None:
         self.empty.setVisible(not self.model.rows)
         if self._runs and (self.search.text() or self.archive_filter.currentIndex() > 0):
-            self.empty.setText(tr("runs.no_run_found_change_search"))
+            self.empty.setText(tr("runs.no_matches"))
         else:
-            self.empty.setText(tr("runs.all_runs_in_archive") if self._runs else tr("runs.no_runs_yet_what_you"))
+            self.empty.setText(tr("runs.all_archived") if self._runs else tr("runs.empty_page"))
 
     def _update_status(self) -> None:
         shown, total, selected = len(self.model.rows), len(self._runs), len(self.paths())
         count = formatting.format_count(total)
         if shown != total:
-            parts = [tr("runs.found_of_all_runs", found=formatting.format_count(shown), all=count)]
+            parts = [tr("runs.found_count", found=formatting.format_count(shown), all=count)]
         else:
-            parts = [tr("runs.1_run") if total == 1 else tr("runs.count_runs", count=count)]
+            parts = [tr("runs.one_run") if total == 1 else tr("runs.run_count", count=count)]
         if selected > 1:
-            parts.append(tr("runs.count_selected", count=selected))
+            parts.append(tr("runs.selected_count", count=selected))
         if self._loading is not None:
             name, fraction = self._loading
-            parts.append(tr("runs.reading_name_share", name=name, share=f"{fraction:.0%}"))
+            parts.append(tr("runs.loading", name=name, share=f"{fraction:.0%}"))
         self.status.setText("  ·  ".join(parts) if total else "")
 
     def retheme(self, palette: Palette) -> None:
@@ -295,22 +295,22 @@ class RunsPage(Page):
             self.run_actions[name].setText(text)
             if name in self._buttons:
                 self._buttons[name].setText(text)
-        self.show_runs.setToolTip(tr("runs.lays_chosen_runs_over_plots"))
-        self.compare.setToolTip(tr("runs.choose_two_or_more_runs"))
+        self.show_runs.setToolTip(tr("runs.show_in_plots_hint"))
+        self.compare.setToolTip(tr("runs.compare_hint"))
         self.more.setText(tr("runs.more"))
         self.more.setAccessibleName(tr("runs.more"))
         self.refresh.setToolTip(tr("runs.refresh"))
         self.refresh.setAccessibleName(tr("runs.refresh"))
         self.toggle_details.setText(tr("runs.details"))
-        self.search.setPlaceholderText(tr("runs.search_name_preset_data_tags"))
-        self.search.setAccessibleName(tr("runs.search_the_runs"))
-        self.archive_filter.setAccessibleName(tr("runs.which_runs"))
+        self.search.setPlaceholderText(tr("runs.search_hint"))
+        self.search.setAccessibleName(tr("runs.search"))
+        self.archive_filter.setAccessibleName(tr("runs.filter"))
         for place, text in enumerate((tr("runs.not_archived"), tr("runs.archived"), tr("runs.all"))):
             self.archive_filter.setItemText(place, text)
         if self._message is not None:
             self.message_bar.set_message(self._message[0]())
         self.table.setAccessibleName(tr("runs.runs"))
-        self.splitter.set_handle_name(tr("runs.height_of_the_table"))
+        self.splitter.set_handle_name(tr("runs.table_height"))
         self.table.retranslate()
         self.sort_menu.retranslate()
         self._show_runs()  # the search finds translated states

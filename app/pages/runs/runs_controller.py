@@ -124,7 +124,7 @@ class RunsController(QObject):
             self._history.set_notes(path, msgspec.structs.replace(self._history.notes(path), **changes))
         except OSError as error:
             reason, name = error.strerror or type(error).__name__, path.name
-            self._page.show_message(lambda: tr("runs.notes_name_were_not_kept", name=name, reason=reason))
+            self._page.show_message(lambda: tr("runs.notes_not_saved", name=name, reason=reason))
         self._display_timer.start()
 
     def archive(self, paths: list[Path], archived: bool) -> None:
@@ -146,7 +146,7 @@ class RunsController(QObject):
             files.replace(path, target, seconds=0.0)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            text = tr("runs.name_could_not_be_renamed")
+            text = tr("runs.rename_failed")
             self._page.show_message(lambda: text.format(name=path.name, reason=reason))
             self.overlays.refresh()
             return
@@ -198,7 +198,7 @@ class RunsController(QObject):
         running = [path for path in paths if self._is_training(path) or run_files.is_running(path)]
         if running:
             name = running[0].name
-            text = tr("runs.name_being_trained_stays_stop")
+            text = tr("runs.delete_active")
             self._page.show_message(lambda: text.format(name=name))
         return [path for path in paths if path not in running]
 
@@ -218,7 +218,7 @@ class RunsController(QObject):
             self._show_delete_dialog(list(failed), self._run_deleter.delete_permanently, permanently=True)
         elif failed:
             path, reason = next(iter(failed.items()))
-            self._page.show_message(lambda: tr("runs.name_could_not_be_deleted", name=path.name, reason=reason))
+            self._page.show_message(lambda: tr("runs.delete_failed", name=path.name, reason=reason))
 
     # --- selected runs --------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class RunsController(QObject):
 
     def set_overlay_shown(self, paths: list[Path], on: bool) -> None:
         if not self.overlays.set_shown(paths, on=on):
-            self._page.show_message(lambda: tr("runs.plots_have_room_for_ten"))
+            self._page.show_message(lambda: tr("runs.max_overlays"))
 
     def _update_overlays(self) -> None:
         colors = self.overlays.selected_colors
@@ -355,10 +355,10 @@ class _RunDeleter(QObject):
 def _format_name_problem(problem: str, name: str) -> str:
     """Translated `run_files.NameProblem`."""
     texts = {
-        "empty": tr("runs.run_needs_name"),
-        "impossible": tr("runs.name_cannot_be_folders_name"),
-        "taken": tr("runs.there_run_or_folder_called", name=name),
-        "running": tr("runs.this_run_being_trained_stop"),
-        "gone": tr("runs.this_run_not_there_any"),
+        "empty": tr("runs.name_required"),
+        "impossible": tr("runs.name_invalid"),
+        "taken": tr("runs.name_exists", name=name),
+        "running": tr("runs.rename_active"),
+        "gone": tr("runs.not_found"),
     }
     return texts[problem]

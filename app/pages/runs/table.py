@@ -36,10 +36,12 @@ RUN_COLUMNS: Final[dict[str, Column[RunRow]]] = {
     "shown": Column("runs.shown_in_plots", lambda _: "", _MIN_WIDTH, alignment=Qt.AlignmentFlag.AlignCenter),
     "name": Column("runs.name", lambda row: row.run.name),
     "state": Column("runs.state", lambda row: formatting.format_stored_run_state(row.run.state), 84),
-    "step": number_column("runs.step_2", _format_steps, 108),
+    "step": number_column("runs.step_count", _format_steps, 108),
     "loss": number_column("runs.best_loss", lambda row: formatting.format_loss(row.run.best_loss), 76),
     "speed": number_column("runs.tokens_s", lambda row: formatting.format_rate(row.run.tokens_per_s), 76, 580),
-    "time": number_column("runs.trained_for", lambda row: formatting.format_duration(row.run.seconds or None), 92, 890),
+    "time": number_column(
+        "runs.training_time", lambda row: formatting.format_duration(row.run.seconds or None), 92, 890
+    ),
     "preset": Column("runs.preset", lambda row: row.run.preset or "–", 104, 800),
     "data": Column("common.data", lambda row: formatting.format_data_sources(row.run.data), 136, 1130),
     "started": Column("runs.started", lambda row: formatting.format_timestamp(row.run.started), 124, 700),

@@ -117,10 +117,10 @@ class SamplesPage(Page):
 
     def _render_group(self, cursor: QTextCursor, prompt: str, samples: Sequence[Sample]) -> None:
         newest, oldest = formatting.format_count(samples[0].step), formatting.format_count(samples[-1].step)
-        steps = tr("common.step_step", step=newest)
+        steps = tr("common.step_lower", step=newest)
         if newest != oldest:
             count = formatting.format_count(len(samples))
-            steps = tr("samples.count_texts_steps_oldest_newest", count=count, oldest=oldest, newest=newest)
+            steps = tr("samples.summary", count=count, oldest=oldest, newest=newest)
         cursor.setBlockFormat(line_block_format(self.text, top=2 * SPACING if cursor.position() else 0))
         cursor.insertText(_format_title(prompt), char_format(self._palette.text, bold=True))
         cursor.insertText(f"  {steps}", char_format(self._palette.muted))
@@ -131,7 +131,7 @@ class SamplesPage(Page):
     def _render_sample(self, cursor: QTextCursor, sample: Sample) -> None:
         palette, block = self._palette, line_block_format(self.text)
         cursor.setBlockFormat(line_block_format(self.text, top=SPACING if cursor.position() else 0))
-        step = tr("common.step_step_2", step=formatting.format_count(sample.step))
+        step = tr("common.step", step=formatting.format_count(sample.step))
         cursor.insertText(step, char_format(palette.muted, bold=True))
         cursor.insertBlock(block)
         cursor.insertText(sample.prompt, raw_char_format(palette.accent))
@@ -141,7 +141,7 @@ class SamplesPage(Page):
         if sample.expected is not None:
             cursor.insertBlock(block)
             if sample.expected.strip() == sample.text.strip():
-                cursor.insertText(tr("samples.as_expected"), char_format(palette.good))
+                cursor.insertText(tr("samples.matches_expected"), char_format(palette.good))
             else:
                 expected = tr("samples.expected_answer", answer=sample.expected)
                 cursor.insertText(expected, char_format(palette.warn))
@@ -154,20 +154,20 @@ class SamplesPage(Page):
         self._render()
 
     def retranslate(self) -> None:
-        self.prompt.setPlaceholderText(tr("samples.beginning_text_for_model_go"))
+        self.prompt.setPlaceholderText(tr("samples.prompt_hint"))
         self.prompt.setAccessibleName(tr("samples.prompt"))
-        self.generate_button.setText(tr("samples.write_now"))
+        self.generate_button.setText(tr("samples.generate_now"))
         self.set_prompts_button.setText(tr("samples.set_prompts"))
-        self.set_prompts_button.setToolTip(tr("samples.which_prompts_model_writes_from"))
+        self.set_prompts_button.setToolTip(tr("samples.set_prompts_hint"))
         self.text.setAccessibleName(tr("samples.samples"))
-        self.order.setAccessibleName(tr("samples.order_of_the_samples"))
-        self.filter.setAccessibleName(tr("samples.samples_of_which_prompt"))
+        self.order.setAccessibleName(tr("samples.order"))
+        self.filter.setAccessibleName(tr("samples.prompt_filter"))
         selected = self.order.currentIndex()
         self.order.clear()
         self.order.addItem(tr("samples.newest_first"), "newest")
         self.order.addItem(tr("samples.by_prompt"), "prompt")
         self.order.setCurrentIndex(max(0, selected))
-        self._placeholder.setText(tr("samples.nothing_written_yet_samples_appear"))
+        self._placeholder.setText(tr("samples.empty_page"))
         self._rendered_state = self._prompts = None
         self._update_filter()
         self._render()

@@ -110,13 +110,13 @@ class AllSettingsPage(Page):
         focus_by_keyboard(field.editor)
 
     def retranslate(self) -> None:
-        self.search.setPlaceholderText(tr("setup.search_all_settings"))
-        self.search.setAccessibleName(tr("setup.search_all_settings"))
+        self.search.setPlaceholderText(tr("setup.search"))
+        self.search.setAccessibleName(tr("setup.search"))
         self.only_changed.setText(tr("setup.only_changed"))
         self.reset_all.setText(tr("setup.reset_all"))
-        self.reset_all.setToolTip(tr("setup.all_settings_back_those_preset"))
-        self._empty_label.setText(tr("setup.no_setting_matches"))
-        self._next_run_note.setText(tr("setup.for_the_next_run"))
+        self.reset_all.setToolTip(tr("setup.reset_all_hint"))
+        self._empty_label.setText(tr("setup.no_matches"))
+        self._next_run_note.setText(tr("setup.next_run"))
         for group, heading in self._headings.items():
             heading.setText(knob_group_title(group))
         self._filter()
@@ -139,7 +139,7 @@ class AllSettingsPage(Page):
             heading.setVisible(group in groups)
         self._empty_label.setVisible(bool(self.fields) and not matches)
         total = len(form_knobs())
-        key = "setup.all_settings_2" if len(matches) == total else "setup.shown_of_all"
+        key = "setup.setting_count" if len(matches) == total else "setup.shown_count"
         self._count_label.setText(tr(key, shown=len(matches), all=total))
 
     def _is_match(self, field: KnobField) -> bool:

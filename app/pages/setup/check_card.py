@@ -133,7 +133,7 @@ class CheckCard(TranslatableWidget):
         if report is not None:
             self._show_report(report)
         elif state.failure:
-            self._set_heading(tr("setup.check_did_not_succeed"), "bad", "")
+            self._set_heading(tr("setup.check_failed"), "bad", "")
         self._update_height()
 
     def _update_height(self) -> None:
@@ -159,7 +159,7 @@ class CheckCard(TranslatableWidget):
         if progress is not None and progress.total:
             self.progress.setValue(round(progress.done / progress.total * _PROGRESS_STEPS))
             amount = formatting.format_progress(progress.done, progress.total, progress.unit)
-        parts = (tr("setup.ending") if state.cancelling else phase, amount)
+        parts = (tr("setup.cancelling") if state.cancelling else phase, amount)
         self._set_heading(tr("setup.check"), "text", "  ·  ".join(filter(None, parts)))
 
     def _set_heading(self, verdict: str, colour: str, facts: str) -> None:
@@ -194,7 +194,7 @@ class CheckCard(TranslatableWidget):
         self._offers_title.setVisible(bool(offers))
         for row, offer in enumerate(offers):
             assert report is not None
-            speed = tr("setup.rate_tokens_s", rate=formatting.format_rate(offer.tokens_per_s))
+            speed = tr("setup.speed", rate=formatting.format_rate(offer.tokens_per_s))
             settings = label(wrap=True)
             settings.setText(_format_changes(offer, report.chosen))
             self._offers.addWidget(settings, row, 0)
@@ -221,8 +221,8 @@ class CheckCard(TranslatableWidget):
         self._close.setToolTip(tr("setup.dismiss"))
         self._close.setAccessibleName(tr("setup.dismiss"))
         self.progress.setAccessibleName(tr("common.progress"))
-        self.hint.setText(tr("setup.settings_have_changed_since_this"))
-        self._offers_title.setText(tr("setup.these_fit_with_same_effective"))
+        self.hint.setText(tr("setup.check_outdated"))
+        self._offers_title.setText(tr("setup.alternatives"))
         self._redisplay()
 
     def _redisplay(self) -> None:
@@ -233,11 +233,11 @@ class CheckCard(TranslatableWidget):
 def _format_measurement(report: CheckReport) -> str:
     """Device, batch size, and when it was measured."""
     chosen = report.chosen
-    batches = tr("setup.batches_of_size_times", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
+    batches = tr("setup.batch", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
     if report.from_cache:
-        when = tr("setup.measured_before")
+        when = tr("setup.from_cache")
     else:
-        when = tr("setup.measured_in_seconds_s", seconds=f"{report.duration_s:.0f}")
+        when = tr("setup.measured_in", seconds=f"{report.duration_s:.0f}")
     return "  ·  ".join((execution_texts.format_device(report.device), batches, when))
 
 
@@ -246,7 +246,7 @@ def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
     count, size, chosen = formatting.format_count, formatting.format_bytes, report.chosen
     available = _available_memory(report)
     if chosen.peak is None:
-        memory = tr("setup.more_than_free", free=size(available))
+        memory = tr("setup.exceeds_free", free=size(available))
     else:
         memory = size(chosen.peak) if available is None else _format_needed(chosen.peak, available)
     total, free, ram = size(report.memory_total), size(report.memory_free), size(chosen.ram_peak)
@@ -255,28 +255,28 @@ def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
         "memory": (
             tr("setup.peak_ram") if report.memory_total == report.ram_total else tr("setup.peak_vram"),
             memory,
-            tr("setup.free_total_free_trainers_own", free=free, total=total, ram=ram),
+            tr("setup.memory_free", free=free, total=total, ram=ram),
         ),
         "speed": (
             tr("setup.tokens_per_second"),
             formatting.format_rate(chosen.tokens_per_s),
-            tr("setup.count_tokens_in_each_step", count=count(report.tokens_per_step)),
+            tr("setup.tokens_per_step", count=count(report.tokens_per_step)),
         ),
         "time": (
             tr("setup.time_to_finish"),
             formatting.format_duration(report.seconds),
-            tr("setup.steps_steps_without_evaluations_checkpoints", steps=steps),
+            tr("setup.time_note", steps=steps),
         ),
         "disk": (
             tr("setup.disk_needed"),
             _format_needed(report.disk_needed, report.disk_free),
-            tr("setup.count_checkpoints_size_each_kept", count=checkpoints, size=size(report.checkpoint_bytes)),
+            tr("setup.checkpoints_kept", count=checkpoints, size=size(report.checkpoint_bytes)),
         ),
     }
 
 
 def _format_needed(needed: int, free: int) -> str:
-    return tr("setup.needed_of_free_free", needed=formatting.format_bytes(needed), free=formatting.format_bytes(free))
+    return tr("setup.disk_of_free", needed=formatting.format_bytes(needed), free=formatting.format_bytes(free))
 
 
 def _format_changes(offer: MeasuredSettings, chosen: MeasuredSettings) -> str:

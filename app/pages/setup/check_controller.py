@@ -19,7 +19,7 @@ class CheckJob(PreviewJob[CheckReport]):
     report_type = CheckReport
     command = ("check",)
     build_key = staticmethod(check_key)
-    unexpected_exit_key = "setup.check_ended_unexpectedly_code_code"
+    unexpected_exit_key = "setup.check_exited"
 
     def __init__(
         self,

@@ -249,7 +249,7 @@ class SetupForm(QObject):
     def error(self, name: str) -> str:
         """Why a setting is invalid, or conflicts with others; empty: it is valid."""
         if self._is_missing(name):
-            return tr("setup.there_no_tokenizer_json_here")
+            return tr("setup.tokenizer_not_found_hint")
         if not self.is_valid(name):
             return format_input_error(knobs()[name], self.text(name))
         return self._conflict_text() if name in self._conflicting_knobs() else ""
@@ -261,13 +261,13 @@ class SetupForm(QObject):
             if self._is_missing(name):
                 return StartBlocker(self.error(name), name)
             setting, values = knob_label(knobs()[name]), formatting.format_allowed_values(knobs()[name])
-            return StartBlocker(tr("setup.setting_must_be_range", setting=setting, range=values), name)
+            return StartBlocker(tr("setup.setting_range", setting=setting, range=values), name)
         if self.preset is None:
-            return StartBlocker(tr("setup.choose_a_preset"), "preset")
+            return StartBlocker(tr("setup.preset_required"), "preset")
         if not self.data:
-            return StartBlocker(tr("setup.add_file_or_folder_train"), "data")
+            return StartBlocker(tr("setup.data_required"), "data")
         if self.run_name and safe_name(self.run_name) in existing_names:
-            return StartBlocker(tr("setup.there_already_run_this_name"), "name")
+            return StartBlocker(tr("setup.name_exists"), "name")
         if self._conflict is None:
             return None
         involved = sorted(self._conflicting_knobs(), key=lambda name: not self.is_changed(name))

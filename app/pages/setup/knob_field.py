@@ -151,7 +151,7 @@ class KnobField(QWidget):
         if isinstance(self.editor, NoScrollComboBox):
             for index, value in enumerate(self.knob.choices):
                 self.editor.setItemText(index, knob_value_label(self.knob, value))
-        self.reset.setAccessibleName(tr("setup.reset_presets_value"))
+        self.reset.setAccessibleName(tr("setup.reset_hint"))
         self._show()
 
     @property

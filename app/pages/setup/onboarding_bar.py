@@ -29,10 +29,10 @@ _STEP_TITLES: Final[dict[OnboardingStep, str]] = {
     "start": "setup.start",
 }
 _STATES: Final[dict[str, tuple[IconName, str, str]]] = {  # icon, palette colour, text
-    "done": ("fits", "good", "common.done"),
-    "next": ("here", "accent", "setup.next"),
-    "wrong": ("tight", "warn", "setup.to_be_put_right"),
-    "open": ("ring", "muted", "setup.not_yet"),
+    "done": ("fits", "good", "common.phase_done"),
+    "next": ("here", "accent", "setup.state_next"),
+    "wrong": ("tight", "warn", "setup.state_invalid"),
+    "open": ("ring", "muted", "setup.state_open"),
 }
 _ICON_SIZE: Final = QSize(14, 14)
 
@@ -114,6 +114,6 @@ class OnboardingBar(TranslatableWidget):
         self._update()
 
     def retranslate(self) -> None:
-        self.close_button.setToolTip(tr("setup.hide_these_steps"))
-        self.close_button.setAccessibleName(tr("setup.hide_these_steps"))
+        self.close_button.setToolTip(tr("setup.hide_steps"))
+        self.close_button.setAccessibleName(tr("setup.hide_steps"))
         self._update()

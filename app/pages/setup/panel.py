@@ -111,7 +111,7 @@ class SetupPanel(TranslatableWidget):
 
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""
-        self._next_run_note.setText(tr("setup.for_the_next_run") if training else "")
+        self._next_run_note.setText(tr("setup.next_run") if training else "")
 
     def show_blocker(self, blocker: StartBlocker | None) -> None:
         """Mark the field that prevents the start; fields of settings show their own errors."""
@@ -140,6 +140,6 @@ class SetupPanel(TranslatableWidget):
         }
         for name, title in titles.items():
             self._headings[name].setText(title)
-        self.run_name.setPlaceholderText(tr("setup.chosen_from_preset_time"))
+        self.run_name.setPlaceholderText(tr("setup.run_name_default"))
         self.run_name.setAccessibleName(titles["name"])
         self._all.setText(tr("setup.all_settings"))

@@ -71,7 +71,7 @@ class PresetChooser(TranslatableWidget):
         language = current_language()
         self._summary.setText(preset.localized(preset.summary, language))
         fits = preset.localized(preset.fits, language)
-        self._fits.setText(tr("setup.fits_hardware", hardware=fits) if fits else "")
+        self._fits.setText(tr("setup.hardware", hardware=fits) if fits else "")
         self._fits.setVisible(bool(fits))
 
     def show_machine(self, machine: MachineInfo) -> None:
@@ -81,10 +81,10 @@ class PresetChooser(TranslatableWidget):
         gpus = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in kinds.items()]
         parts = [
             *(gpus or [tr("setup.no_nvidia_gpu")]),
-            tr("setup.1_cpu_core" if machine.cpu_cores == 1 else "setup.count_cpu_cores", count=machine.cpu_cores),
-            tr("setup.size_of_memory", size=formatting.format_bytes(machine.ram_total)),
+            tr("setup.one_cpu_core" if machine.cpu_cores == 1 else "setup.cpu_cores", count=machine.cpu_cores),
+            tr("setup.ram", size=formatting.format_bytes(machine.ram_total)),
         ]
-        self._machine.setText(tr("setup.this_machine_parts", parts=tr("common.list_separator").join(parts)))
+        self._machine.setText(tr("setup.this_machine", parts=tr("common.list_separator").join(parts)))
         self._machine.show()
 
     def retranslate(self) -> None:
@@ -142,7 +142,7 @@ class KeptChangesNotice(TranslatableWidget):
 
     def retranslate(self) -> None:
         settings = tr("setup.list_separator").join(knob_label(knobs()[name]) for name in self._form.kept)
-        self.text.setText(tr("setup.kept_your_changes_settings", settings=settings))
-        self.reset.setText(tr("setup.reset_to_the_preset"))
+        self.text.setText(tr("setup.kept_changes", settings=settings))
+        self.reset.setText(tr("setup.reset_to_preset"))
         self.reset.setAccessibleDescription(self.text.text())
         self.dismiss.setText(tr("setup.dismiss"))

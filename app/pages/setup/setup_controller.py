@@ -128,27 +128,27 @@ class SetupController(QObject):
     def _find_next_step(self, blocker: StartBlocker | None) -> NextStep:
         verdict = self._check_job.verdict
         if self._active_run.machine.is_active:
-            return NextStep("start", tr("setup.run_under_way"))
+            return NextStep("start", tr("setup.run_active"))
         if not self._form.data:
-            return NextStep("data", tr("setup.next_add_file_or_folder"))
+            return NextStep("data", tr("setup.step_data"))
         if self._form.preset is None:
-            return NextStep("preset", tr("setup.next_choose_a_preset"))
+            return NextStep("preset", tr("setup.step_preset"))
         if blocker is not None:
             return NextStep("data" if blocker.field in self._monitors else "preset", blocker.text, is_wrong=True)
         if self._preview_job.running is not None or self._monitors["data"].is_pending:
-            return NextStep("data", tr("setup.looking_at_the_data"))
+            return NextStep("data", tr("setup.previewing_data"))
         if failure := self._preview_job.format_failure():
             return NextStep("data", failure, is_wrong=True)
         if self._check_job.running is not None:
             return NextStep("check", tr("setup.checking"))
         if self._run_finished:
-            return NextStep("start", tr("setup.trained_next_try_it"))
+            return NextStep("start", tr("setup.step_trained"))
         if verdict is None:
-            return NextStep("check", tr("setup.next_check_that_fits_or"))
+            return NextStep("check", tr("setup.step_check"))
         if verdict == "does_not_fit":
-            return NextStep("check", tr("setup.does_not_fit_take_offer"), is_wrong=True)
+            return NextStep("check", tr("setup.step_does_not_fit"), is_wrong=True)
         fits = verdict == "fits"
-        return NextStep("start", tr("setup.it_fits_next_start" if fits else "setup.fits_but_tightly_next_start"))
+        return NextStep("start", tr("setup.step_fits" if fits else "setup.step_tight"))
 
     def _format_length(self) -> str:
         if self._form.invalid_knobs or self._form.preset is None:
@@ -234,9 +234,9 @@ class SetupController(QObject):
 
     def _describe_change(self, change: str) -> str:
         texts = {
-            "preset": tr("setup.preset_2"),
-            "data": tr("setup.data"),
-            "name": tr("setup.run_name_2"),
-            "settings": tr("setup.several_settings"),
+            "preset": tr("setup.step_name_preset"),
+            "data": tr("setup.step_name_data"),
+            "name": tr("setup.undo_run_name"),
+            "settings": tr("setup.undo_several"),
         }
         return texts.get(change) or knob_label(knobs()[change])

@@ -36,10 +36,10 @@ _MAX_MENU_WIDTH: Final = 420  # pixels
 _PATH: Final = Qt.ItemDataRole.UserRole
 _TEXTS: Final = {  # name of the list, titles of the dialogs, kind of files
     "training": (
-        "setup.data_to_train_on", "setup.add_files_train_on", "setup.add_folder_train_on", "setup.training_data",
+        "setup.data_list", "setup.add_training_files", "setup.add_training_folder", "setup.training_data",
     ),
     "validation": (
-        "setup.validation_data", "setup.add_files_to_evaluate", "setup.add_folder_evaluate", "setup.validation_data",
+        "setup.validation_data", "setup.add_validation_files", "setup.add_validation_folder", "setup.validation_data",
     ),
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ class SourceEditor(TranslatableWidget):
         text, is_warning = texts.format_source_summary(summary, self._paths)
         if not self._paths and not self._is_training:
             share = f"{100 * self._fraction:.3g} %"
-            key = "setup.share_data_or_validation_split" if self._fraction else "setup.none_or_datas_validation_split"
+            key = "setup.validation_share" if self._fraction else "setup.no_validation_data"
             text = tr(key, share=share)
         self.summary.setText(text)
         name = "warnText" if is_warning else "muted"
@@ -200,20 +200,20 @@ class SourceEditor(TranslatableWidget):
     def retranslate(self) -> None:
         name, files_title, folder_title, _ = map(tr, _TEXTS[self._kind])
         self.list.setAccessibleName(name)
-        self.list.hint.setText(tr("setup.drop_files_or_folders_here"))
+        self.list.hint.setText(tr("setup.drop_hint"))
         for button, text, title in (
             (self.add_file, tr("setup.add_file"), files_title),
             (self.add_folder, tr("setup.add_folder"), folder_title),
         ):
             button.setText(text)
             button.setAccessibleName(title)
-            button.setToolTip("" if self._is_training else tr("setup.measure_eval_loss_on_files"))
-        self._more.setToolTip(tr("setup.built_in_recent_data"))
-        self._more.setAccessibleName(tr("setup.built_in_recent_data"))
+            button.setToolTip("" if self._is_training else tr("setup.validation_hint"))
+        self._more.setToolTip(tr("setup.recent_data"))
+        self._more.setAccessibleName(tr("setup.recent_data"))
         self.remove_button.setText(tr("setup.remove"))
         delete_key = QKeySequence(QKeySequence.StandardKey.Delete)
         self.remove_button.setToolTip(delete_key.toString(QKeySequence.SequenceFormat.NativeText))
-        self.preview_button.setText(tr("setup.look_at_it"))
-        self.preview_button.setToolTip(tr("setup.read_some_data_show_what"))
+        self.preview_button.setText(tr("setup.preview"))
+        self.preview_button.setToolTip(tr("setup.preview_hint"))
         self.list.set_paths(self._paths)
         self.set_summary(self._summary)

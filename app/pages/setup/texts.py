@@ -37,7 +37,7 @@ def format_input_error(knob: Knob, text: str) -> str:
         is_number = is_whole = False
     if is_number and (is_whole or knob.kind == "float"):
         return allowed
-    reason = tr("setup.text_not_whole_number" if is_number else "setup.text_not_number", text=quoted)
+    reason = tr("setup.not_an_integer" if is_number else "setup.not_a_number", text=quoted)
     return tr("setup.reason_allowed", reason=reason, allowed=allowed)
 
 
@@ -50,13 +50,13 @@ def format_run_length(values: Mapping[str, Any], samples_per_epoch: int | None) 
     max_steps, epochs, batch_size, accumulation = settings.values()
     per_epoch = math.ceil(samples_per_epoch / (batch_size * accumulation)) if samples_per_epoch else 0
     if max_steps:
-        key = "setup.ends_after_steps_steps_about" if per_epoch else "setup.ends_after_steps_steps_epochs_2"
+        key = "setup.ends_steps_about" if per_epoch else "setup.ends_steps_unknown"
         passes = _format_epochs(max_steps / per_epoch) if per_epoch else ""
         return tr(key, steps=formatting.format_count(max_steps), epochs=passes)
     if epochs == 1:
-        key = "setup.ends_after_one_epoch_about" if per_epoch else "setup.ends_after_one_pass_over"
+        key = "setup.ends_one_epoch_about" if per_epoch else "setup.ends_one_epoch_unknown"
     else:
-        key = "setup.ends_after_epochs_epochs_about" if per_epoch else "setup.ends_after_epochs_passes_over"
+        key = "setup.ends_epochs_about" if per_epoch else "setup.ends_epochs_unknown"
     return tr(key, steps=formatting.format_count(epochs * per_epoch), epochs=_format_epochs(epochs))
 
 
@@ -72,18 +72,18 @@ def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tu
     if not paths:
         return "", False
     if all(path.startswith(BUILTIN_PREFIX) for path in paths):
-        return tr("setup.comes_with_traindeck"), False
+        return tr("setup.builtin_preset"), False
     if summary is None:
-        return tr("setup.looking"), False
+        return tr("setup.loading"), False
     if summary.missing:
-        return tr("setup.not_found_names", names=_join_names(summary.missing)), True
+        return tr("setup.not_found", names=_join_names(summary.missing)), True
     if not summary.files:
-        return tr("setup.no_file_in_that_can"), True
+        return tr("setup.no_readable_file"), True
     if summary.unknown:
-        return tr("setup.name_does_not_tell_kind", names=_join_names(summary.unknown)), False
+        return tr("setup.unknown_file_type", names=_join_names(summary.unknown)), False
     more = "+" if summary.truncated else ""
     count = f"{formatting.format_count(summary.files)}{more}"
-    files = tr("setup.1_file") if summary.files == 1 else tr("setup.count_files", count=count)
+    files = tr("setup.one_file") if summary.files == 1 else tr("setup.file_count", count=count)
     formats = tr("setup.list_separator").join(map(_format_name, summary.formats[:_MAX_FORMATS]))
     return f"{formats} · {files} · {formatting.format_file_size(summary.bytes)}{more}", False
 

@@ -120,10 +120,10 @@ class WelcomePage(TranslatableWidget):
         state, language = self._state, current_language()
         machine, preset = state.machine, state.preset
         problem = _format_driver_problem(state.driver_problem, machine) if state.driver_problem and machine else ""
-        fits = tr("setup.fits_hardware", hardware=preset.localized(preset.fits, language)) if preset else ""
-        others = tr("welcome.run_computes_on_one_gpu") if machine and len(usable_gpus(machine)) > 1 else ""
+        fits = tr("setup.hardware", hardware=preset.localized(preset.fits, language)) if preset else ""
+        others = tr("welcome.one_gpu_note") if machine and len(usable_gpus(machine)) > 1 else ""
         title = preset.localized(preset.title, language) if preset else "…"
-        next_step = tr("welcome.chosen_next_check_or_start" if state.has_data else "welcome.chosen_now_add_your_data")
+        next_step = tr("welcome.preset_chosen" if state.has_data else "welcome.preset_chosen_add_data")
         rows = _format_hardware(machine)
         if rows != self._hardware_rows:
             self._hardware_rows = rows
@@ -134,21 +134,21 @@ class WelcomePage(TranslatableWidget):
         for widget, text in (
             (self.driver_problem_label, problem),
             (self.reason_label, "\n".join(filter(None, (fits, others)))),
-            (self.preset_title, tr("welcome.preset_that_fits_preset", preset=title)),
+            (self.preset_title, tr("welcome.recommended_preset", preset=title)),
             (self._summary, preset.localized(preset.summary, language) if preset else ""),
             (self.next_step_label, next_step if state.preset_selected else ""),
-            (self.close_button, tr("welcome.dont_show_this_again" if state.is_first_run else "common.close")),
+            (self.close_button, tr("welcome.hide_permanently" if state.is_first_run else "common.close")),
         ):
             set_text_if_changed(widget, text)
 
     def retranslate(self) -> None:
-        self._title.setText(tr("welcome.welcome_to_traindeck"))
-        self._subtitle.setText(tr("welcome.train_language_model_your_own"))
+        self._title.setText(tr("welcome.title"))
+        self._subtitle.setText(tr("welcome.subtitle"))
         self._machine_title.setText(tr("welcome.this_machine"))
         self.use_preset_button.setText(tr("welcome.use_this_preset"))
-        self._try_title.setText(tr("welcome.or_see_model_learn_first"))
-        self._try_text.setText(tr("welcome.small_model_learns_write_python"))
-        self.quickstart_button.setText(tr("welcome.try_now_with_built_in"))
+        self._try_title.setText(tr("welcome.example_title"))
+        self._try_text.setText(tr("welcome.example_note"))
+        self.quickstart_button.setText(tr("welcome.try_example"))
         self._update()
 
 
@@ -166,25 +166,25 @@ def _padded_card(*parts: QWidget | QLayout) -> QFrame:
 
 def _format_hardware(machine: MachineInfo | None) -> list[tuple[str, str]]:
     """Return (component, description) rows."""
-    titles = (tr("welcome.gpu"), tr("welcome.memory"), tr("welcome.processor"))
+    titles = (tr("welcome.gpu"), tr("welcome.memory"), tr("welcome.cpu"))
     if machine is None:
-        return [(title, tr("welcome.looking")) for title in titles]
+        return [(title, tr("welcome.loading")) for title in titles]
     total, free = formatting.format_bytes(machine.ram_total), formatting.format_bytes(machine.ram_available)
     cpu = " ".join(machine.cpu_name.split())
     return [
         *((titles[0] if not place else "", text) for place, text in enumerate(_format_gpus(machine))),
-        (titles[1], tr("welcome.size_which_free_free", size=total, free=free)),
-        (titles[2], tr("welcome.name_count_cores", name=cpu, count=machine.cpu_cores)),
+        (titles[1], tr("welcome.ram", size=total, free=free)),
+        (titles[2], tr("welcome.cpu_name", name=cpu, count=machine.cpu_cores)),
     ]
 
 
 def _format_gpus(machine: MachineInfo) -> list[str]:
     """Return one line per kind of GPU, with their number."""
     if not machine.gpus:
-        return [tr("welcome.no_nvidia_gpu_small_models")]
+        return [tr("welcome.no_gpu")]
     kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
     return [
-        tr("welcome.name_vram_of_vram" if count == 1 else "welcome.count_name_vram_vram_each",
+        tr("welcome.one_gpu" if count == 1 else "welcome.gpus",
            count=count, name=name, vram=vram)
         for (name, vram), count in kinds.items()
     ]  # fmt: skip
@@ -193,14 +193,14 @@ def _format_gpus(machine: MachineInfo) -> list[str]:
 def _format_driver_problem(problem: DriverProblem, machine: MachineInfo) -> str:
     """Return a driver problem and its remedy."""
     key = {
-        "none_installed": "welcome.nvidia_card_in_this_machine",
-        "silent": "welcome.nvidia_driver_does_not_answer",
-        "restart": "welcome.nvidia_driver_was_updated_but",
-        "no_card": "welcome.nvidia_driver_there_but_finds",
-        "old": "welcome.nvidia_driver_driver_too_old",
-        "too_old_card": "welcome.gpu_too_old_for_pytorch",
-        "no_package": "welcome.package_nvidia_ml_py_which",
-        "cpu_build": "welcome.pytorch_installed_in_build_for",
+        "none_installed": "welcome.driver_none_installed",
+        "silent": "welcome.driver_silent",
+        "restart": "welcome.driver_restart",
+        "no_card": "welcome.driver_no_card",
+        "old": "welcome.driver_too_old",
+        "too_old_card": "welcome.driver_unsupported_gpu",
+        "no_package": "welcome.driver_no_package",
+        "cpu_build": "welcome.driver_cpu_build",
     }[problem]
     return tr(
         key,
