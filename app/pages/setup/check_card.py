@@ -234,10 +234,8 @@ def _format_measurement(report: CheckReport) -> str:
     """Device, batch size, and when it was measured."""
     chosen = report.chosen
     batches = tr("setup.batch", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
-    if report.from_cache:
-        when = tr("setup.from_cache")
-    else:
-        when = tr("setup.measured_in", seconds=f"{report.duration_s:.0f}")
+    seconds = f"{report.duration_s:.0f}"
+    when = tr("setup.from_cache") if report.from_cache else tr("setup.measured_in", seconds=seconds)
     return "  ·  ".join((execution_texts.format_device(report.device), batches, when))
 
 
