@@ -51,8 +51,8 @@ def test_advice_expands_and_disappears_when_it_is_resolved(make_window: MakeWind
     assert not row.details_label.isVisible()
     click(qtbot, row.details_button)
     assert row.details_label.isVisible()
-    assert "Model width 192, Layers 3" in row.details_label.text()
-    assert controller.window.banners.texts == []
+    assert "Hidden size 192, Layers 3" in row.details_label.text()
+    assert controller.window.banners.contents == []
     show(controller, protocol.Advice(code=FEW_TOKENS.code, params=FEW_TOKENS.params, resolved=True))
     assert not panel.isVisible()
     assert [entry.level for entry in controller.active_run.record.log][-2:] == ["advice", "info"]
@@ -68,7 +68,7 @@ def test_an_applied_fix_is_used_at_the_next_start(make_window: MakeWindow, qtbot
     controller.render()
     [row] = controller.window.plots.advice.rows
     assert (row.apply_button.text(), row.apply_button.isEnabled()) == ("Applied", False)
-    assert "for the next start" in row.details_label.text()
+    assert "at the next start" in row.details_label.text()
     click(qtbot, controller.window.run_bar.stop)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
     click(qtbot, controller.window.run_bar.start)
@@ -97,9 +97,9 @@ def test_the_newest_advice_is_first_and_more_than_three_rows_are_collapsed(
         (
             "en",
             "Out of memory at step 3,012 (backward): micro-batch 16 → 8, accumulation 4 → 8; nothing was lost",
-            "2.0 GiB were asked for; 1.0 GiB of 24.0 GiB were free",
+            "requested 2.0 GiB; 1.0 GiB of 24.0 GiB free",
         ),
-        ("zh", "第 3,012 步内存不足（反向）：微批 16 → 8，累积 4 → 8；没有丢失任何内容", "2.0 GiB"),
+        ("zh", "第 3,012 步内存不足（反向）：微批 16 → 8，梯度累积 4 → 8；没有丢失任何内容", "2.0 GiB"),
     ],
 )
 def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
@@ -124,7 +124,7 @@ def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
         ("requested", "step 3"),
         ("schedule", "on schedule until"),
         ("other_program", "another program uses the GPU"),
-        ("disk_full", "the disk is full"),
+        ("disk_full", "disk full"),
     ],
 )
 def test_a_paused_run_displays_the_reason_and_can_be_resumed(

@@ -26,7 +26,7 @@ def test_a_check_shows_the_verdict_and_its_metrics(make_window: MakeWindow, qtbo
     check(controller, qtbot)
     assert (card.verdict.text(), card.facts.text()) == (
         "Fits",
-        "NVIDIA GeForce RTX 4090  ·  batches of 8 × 4  ·  measured in 58 s",
+        "NVIDIA GeForce RTX 4090  ·  batch size 8 × 4  ·  measured in 58 s",
     )
     assert {name: value.text() for name, value in card.values.items()} == {
         "memory": "13.0 GiB of 23.0 GiB free",

@@ -68,7 +68,7 @@ def test_the_page_has_a_placeholder_before_the_first_preview(make_window: MakeWi
     page = window.data
     window.show_page("data")
     assert page._placeholder.isVisible()
-    assert page._placeholder.text().startswith("Look at the data before you train: what was found in it")
+    assert page._placeholder.text().startswith("Preview the data before training")
     assert page.preview_button.isEnabled()
     assert not page.cancel_button.isVisible()
     assert not page.hint.isVisible()
@@ -80,7 +80,7 @@ def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow,
     page = controller.window.data
     assert page.tiles["documents"].value.text() == "≈ 10M"
     assert page.tiles["epoch"].value.text() == "≈ 98,951"
-    assert "16 MiB of 1.0 GiB were read" in page.status.text()
+    assert "Read 16 MiB of 1.0 GiB" in page.status.text()
     assert "402 of 153,450 samples were longer than 256 tokens" in page.warnings.text()
     assert page.sources.rows.rowCount() == 1
     assert page.sources.rows.data(page.sources.rows.index(0, 2)) == "prompt: question, response: answer"
@@ -120,7 +120,7 @@ def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qt
     file.write_text("something else", encoding="utf-8")
     controller.setup_controller._on_application_state(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(controller.window.data.hint.isVisible, timeout=10_000)
-    assert "have changed since this was looked at" in controller.window.data.hint.text()
+    assert "have changed since this preview" in controller.window.data.hint.text()
     run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
 
@@ -161,7 +161,7 @@ def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtB
     assert page.failure.isVisible()
     assert words in page.failure.text()
     controller.set_language("zh")
-    assert ("不存在" if mode == "error" else "意外结束") in page.failure.text()
+    assert ("不存在" if mode == "error" else "意外退出") in page.failure.text()
 
 
 def test_training_continues_during_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -180,7 +180,7 @@ def test_the_data_of_the_displayed_run_is_summarized(make_window: MakeWindow) ->
     assert not controller.window.data.run.isVisible()
     controller.active_run.handle_event(EVENTS[protocol.Ready])
     controller.render()
-    assert "11,482,330 tokens: 700 steps per epoch, 2,100 in all" in controller.window.data.run.text()
+    assert "11,482,330 tokens: 700 steps per epoch, 2,100 in total" in controller.window.data.run.text()
 
 
 def test_the_preview_button_is_disabled_without_data(make_window: MakeWindow) -> None:
@@ -311,12 +311,12 @@ def test_texts_of_cards_are_not_cut_off(make_window: MakeWindow, qtbot: QtBot, l
             assert text.contentsRect().width() >= (needed or text.minimumSizeHint().width()), text.text()
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
+@pytest.mark.parametrize(("language", "words"), [("en", "can change slightly"), ("zh", "略有变化")])
 def test_figures_are_exact_only_with_a_given_tokenizer(make_window: MakeWindow, language: str, words: str) -> None:
     controller = make_window(language=language)
     given = msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json")
     assert words in show_report(controller, msgspec.structs.replace(REPORT, complete=True)).status.text()
-    assert ("every figure is exact" if language == "en" else "准确值") in show_report(controller, given).status.text()
+    assert ("All figures are exact" if language == "en" else "准确值") in show_report(controller, given).status.text()
 
 
 def test_both_ends_of_the_length_axis_are_labelled(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -33,7 +33,7 @@ def test_it_is_offered_and_resumed_from_its_last_checkpoint(
 ) -> None:
     path = broken(own_folders)
     controller = make_window("echo")
-    assert shown(qtbot, controller).startswith("The run broken was interrupted at step 40, ")
+    assert shown(qtbot, controller).startswith("Run broken was interrupted at step 40, ")
     qtbot.mouseClick(controller.window.interrupted_run_bar.buttons["resumeInterrupted"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     given = controller.active_run.process.arguments
@@ -65,7 +65,7 @@ def test_a_run_whose_window_was_killed_and_that_has_saved_is_offered_too(
     end = protocol.Done(t=time.time(), seq=10**6, reason="parent_lost", steps=40, total_steps=100)
     with (path / "events.jsonl").open("ab") as events:
         events.write(protocol.encode(end))
-    assert shown(qtbot, make_window("echo")).startswith("The run left alone was interrupted at step 40")
+    assert shown(qtbot, make_window("echo")).startswith("Run left alone was interrupted at step 40")
 
 
 def test_a_run_that_ended_well_is_no_news(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:

@@ -23,8 +23,8 @@ from trainer_core import config
 from trainer_core.config import Knob, knobs
 
 NUMBERS = ("int", "float")
-OPEN_LOW, OPEN_HIGH = {"en": "above", "zh": "大于"}, {"en": "below", "zh": "小于"}
-WHOLE = {"en": "a whole number", "zh": "整数"}
+OPEN_LOW, OPEN_HIGH = {"en": "greater than", "zh": "大于"}, {"en": "less than", "zh": "小于"}
+WHOLE = {"en": "an integer", "zh": "整数"}
 
 
 def invalid_values(knob: Knob) -> Iterator[str]:
@@ -152,7 +152,7 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     first.typed.selectAll()
     qtbot.keyClicks(first.typed, "-1")
     assert description(first.typed).startswith(first.error.text())
-    assert first.error.text().startswith("“-1” does not fit.")
+    assert first.error.text().startswith("Invalid value “-1”.")
     first.typed.selectAll()
     qtbot.keyClicks(first.typed, "0.001")
     assert "does not fit" not in description(first.typed)
@@ -183,7 +183,7 @@ def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
     folder = tmp_path / "a b 模型"
     folder.mkdir()
     type_into(qtbot, field, str(folder))
-    qtbot.waitUntil(lambda: "No tokenizer.json at this path" in field.error_text, timeout=10_000)
+    qtbot.waitUntil(lambda: "Tokenizer not found at this path" in field.error_text, timeout=10_000)
     assert description(field.editor).startswith(field.error_text)
     assert field.editor.property("wrong")
     assert controller._blocked_text() == field.error_text
@@ -199,7 +199,7 @@ def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
 def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     for name, typed, error in (
-        ("n_layers", "2.5", "2.5 is not a whole number."),
+        ("n_layers", "2.5", "2.5 is not an integer."),
         ("n_layers", "many", "“many” is not a number."),
         ("max_seq_len", "1,024", "“1,024” is not a number."),
         ("learning_rate", "99", "Allowed: a number greater than 0, at most 10"),

@@ -46,7 +46,7 @@ def test_the_log_reports_truncated_answers_of_an_evaluation(make_window: MakeWin
     assert whole is not None
     assert cut is not None
     assert "cut" not in format_entry(whole)
-    assert "answers cut: 3 of 64 by the answer limit, 2 by the sequence length" in format_entry(cut)
+    assert "truncated answers: 3 of 64 by the answer limit, 2 by the sequence length" in format_entry(cut)
     controller.set_language("zh")
     assert "截断" not in format_entry(whole)
     assert "64 个回答中，3 个因回答上限、2 个因序列长度被截断" in format_entry(cut)

@@ -69,10 +69,10 @@ def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window:
     assert page.isVisible()
     assert not controller.window.plots.isVisible()
     qtbot.waitUntil(lambda: "NVIDIA GeForce RTX 3060, 12.0 GiB of VRAM" in visible_text(page))
-    assert "16.0 GiB, of which 9.0 GiB are free" in visible_text(page)
+    assert "16.0 GiB, 9.0 GiB free" in visible_text(page)
     assert "AMD Ryzen 7, 8 cores" in visible_text(page)
     assert page.preset_title.text() == "Recommended preset: GPU"
-    assert page.reason_label.text().startswith("Fits: ")
+    assert page.reason_label.text().startswith("Hardware: ")
     click(qtbot, page.use_preset_button)
     assert controller.form.preset is not None
     assert controller.form.preset.name == "gpu"
@@ -96,7 +96,7 @@ def test_without_a_gpu_the_preset_for_the_cpu_is_recommended(
     ("machine", "texts"),
     [
         ({"cuda": (11, 4)}, ("580.65", "too old", "nvidia.com/drivers", "setup")),
-        ({"none": True, "seen": True}, ("driver is not installed", "nvidia.com/drivers")),
+        ({"none": True, "seen": True}, ("no driver", "nvidia.com/drivers")),
         ({"none": True, "seen": True, "no_gpu": "driver_mismatch"}, ("Restart the computer",)),
     ],
 )
@@ -184,12 +184,12 @@ def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, q
     height = path.height()
     controller.form.set_data([])
     assert marks(controller)[0] == "next"
-    assert "add a file" in path.hint.text()
+    assert "add or drop a file" in path.hint.text()
     controller.form.add_data(["builtin:python"])
     controller.form.set_text("batch_size", "0")
     assert marks(controller)[1] == "wrong"
     assert "Batch size" in path.hint.text()
-    assert path.steps["preset"].accessibleName() == "Preset: needs correction"
+    assert path.steps["preset"].accessibleName() == "Preset: needs attention"
     controller.form.undo_stack.undo()
     click(qtbot, path.steps["check"])
     qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)

@@ -57,7 +57,7 @@ def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
     reasons = {row[1]: row[-1] for row in found}
     assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
     assert reasons["Chunked loss"] == "It differs from the reference by 0.0123; 0.005 is allowed."
-    assert "compiling took 34.2 s" in controller.window.performance.fast_paths.facts.text()
+    assert "compiled in 34.2 s" in controller.window.performance.fast_paths.facts.text()
 
 
 def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
@@ -92,8 +92,8 @@ def test_tooltips_explain_mfu_and_gradient_noise(make_window: MakeWindow, qtbot:
     tiles = controller.window.performance.tiles
     assert visible_tiles(controller)["energy"] == "0.894 Wh"
     assert "NVIDIA RTX A6000, bf16, 155 TFLOP/s" in tiles["mfu"].toolTip()
-    assert "(6 a weight, and causal attention)" in tiles["mfu"].toolTip()
-    assert tiles["noise"].toolTip() == "Batches beyond about 95 sequences gain little"
+    assert "(6 per parameter, plus causal attention)" in tiles["mfu"].toolTip()
+    assert tiles["noise"].toolTip() == "Little gain from batches above about 95 sequences"
 
 
 def test_the_mfu_tile_explains_an_unknown_peak() -> None:

@@ -219,7 +219,7 @@ def test_shortcuts_regenerate_and_start_anew(make_window: MakeWindow, qtbot: QtB
     qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
     assert session.conversation.turns == []
     assert page.prompt.toPlainText() == ""
-    listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Try it"]
+    listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Playground"]
     assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
 
 
@@ -251,7 +251,7 @@ def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow
     assert session.conversation.turns[-1].step == 1
     kept.rename(newer)
     controller.playground_controller.on_runs_listed()
-    assert page.columns[0].status.text() == "Step 2 is available: the next text will use it"
+    assert page.columns[0].status.text() == "Step 2 is available and generates the next text"
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     generate(controller, qtbot, "Line")
     assert session.conversation.turns[-1].step == 2
@@ -270,10 +270,10 @@ def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     controller.playground_controller.on_runs_listed()
     generate(controller, qtbot, "Line")
     assert newest_text(session) == before
-    assert page.columns[0].status.text().startswith("No longer on disk")
+    assert page.columns[0].status.text().startswith("Deleted from disk")
     session.unload()
     assert not page.write.isEnabled()
-    assert page.columns[0].status.text().startswith("This checkpoint is no longer on disk")
+    assert page.columns[0].status.text().startswith("This checkpoint was replaced by newer ones")
     column = page.columns[0]
     column.checkpoint.setCurrentIndex(0)
     column.checkpoint.activated.emit(0)
@@ -369,7 +369,7 @@ def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWind
     controller.window.show_page("try")
     page = controller.window.playground
     note = page.columns[0].transcript.note
-    qtbot.waitUntil(lambda: "No checkpoint to try yet" in note.text())
+    qtbot.waitUntil(lambda: "No checkpoint yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert not any(session.is_busy for session in controller.playground_controller.sessions)

@@ -621,6 +621,7 @@ def test_a_failed_export_shows_a_banner(
     for name in ("loss.csv", "loss.png"):
         exporter.save({"loss": tmp_path / "taken" / name})
         qtbot.waitUntil(lambda: not exporter.is_busy)
-        (text,) = exporter._banners.texts
+        (content,) = exporter._banners.contents
+        text = content.format_text()
         assert name in text
         assert "could not be saved" in text

@@ -44,10 +44,10 @@ def test_runs_added_while_idle_wait_until_the_queue_is_started(open_window: Open
     controller = open_window()
     page = controller.window.queue
     assert page.table.empty.isVisible()
-    assert "one after the other" in page.table.empty.text()
+    assert "one after another" in page.table.empty.text()
     enqueue(qtbot, controller, "a", "b")
     assert not page.table.empty.isVisible()
-    assert "The queue waits" in page.sentence.text()
+    assert "Queue paused" in page.sentence.text()
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "Queue (2)"
     qtbot.wait(100)
     assert states(controller) == "a:waiting b:waiting"
@@ -69,7 +69,7 @@ def test_a_shortcut_adds_a_run(open_window: Open, qtbot: QtBot) -> None:
         controller.window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
     )
     assert states(controller) == "typed:waiting"
-    assert messages == ["“typed” is in the queue. Waiting: 1."]
+    assert messages == ["“typed” was added. Queued: 1."]
 
 
 def test_an_invalid_configuration_is_not_added(open_window: Open, qtbot: QtBot) -> None:
@@ -173,7 +173,7 @@ def test_a_paused_queue_does_not_affect_the_active_run(open_window: Open, qtbot:
     train(qtbot, controller, "held")
     enqueue(qtbot, controller, "next")
     page = controller.window.queue
-    assert page.start_button.text() == "Wait"
+    assert page.start_button.text() == "Pause queue"
     click(qtbot, page.start_button)
     release(controller)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
@@ -301,9 +301,9 @@ def test_the_queue_is_translated(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window(language="zh")
     enqueue(qtbot, controller, "a", learning_rate="1e-3")
     page = controller.window.queue
-    assert cells(controller, 0)[1] == "等待中"
+    assert cells(controller, 0)[1] == "排队中"
     assert page.start_button.text() == "启动队列"
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "队列（1）"
     controller.set_language("en")
-    assert cells(controller, 0)[1] == "Waiting"
+    assert cells(controller, 0)[1] == "Queued"
     assert page.policy.currentText() == "start the next run"

@@ -173,11 +173,11 @@ def test_after_a_crash_of_the_program_the_queue_is_restored_and_paused(
     second = open_window()
     page = second.window.queue
     assert states(second) == "long:interrupted good:waiting"
-    assert "nothing starts by itself" in page.sentence.text()
+    assert "do not start when the window opens" in page.sentence.text()
     qtbot.wait(200)
     assert second.active_run.machine.state is RunState.IDLE
     select(second, "long")
-    assert "Broken off" in page.details.text()
+    assert "Interrupted at step" in page.details.text()
     page.queue_actions["resume"].trigger()
     qtbot.waitUntil(lambda: second.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     assert "--resume" in second.active_run.process.arguments
@@ -205,7 +205,7 @@ def test_a_queue_in_another_window_cannot_be_used_until_that_one_closes(open_win
     enqueue(qtbot, first, "a")
     second = open_window()
     page = second.window.queue
-    assert "Another window of Traindeck has the queue" in page.sentence.text()
+    assert "Another Traindeck window" in page.sentence.text()
     assert not second.window.run_bar.queue.isEnabled()
     assert json.loads(first.queue_controller.queue.path.read_text(encoding="utf-8"))["items"][0]["name"] == "a"
     first.shutdown()
@@ -263,7 +263,7 @@ def test_a_sweep_rejects_invalid_values_and_combinations(open_window: Open, qtbo
     assert not first.error.isVisible()
     assert dialog.list.count() == 2
     assert "head" in dialog.list.item(1).text()
-    assert dialog.count.text() == "Runs: 1. 1 more cannot be trained and are left out."
+    assert dialog.count.text() == "Runs: 1. 1 invalid ones are skipped."
     qtbot.mouseClick(dialog.add_button, Qt.MouseButton.LeftButton)
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
@@ -293,17 +293,17 @@ def test_a_sweep_quotes_the_invalid_value_and_marks_only_its_field(open_window: 
 
     rate = "Allowed: a number greater than 0, at most 10"
     assert error_of(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
-    assert error_of(0, 0, "1e-3, -1") == f"“-1” does not fit. {rate}"
-    assert error_of(0, 0, "a, b, c, d, 1e-3") == f"“a”, “b”, “c”… do not fit. {rate}"
+    assert error_of(0, 0, "1e-3, -1") == f"Invalid value “-1”. {rate}"
+    assert error_of(0, 0, "a, b, c, d, 1e-3") == f"Not allowed: “a”, “b”, “c”…. {rate}"
     assert error_of(0, 0, "") == "Enter at least one value."
-    assert error_of(1, 1, "99") == f"“99” does not fit. {rate}"
+    assert error_of(1, 1, "99") == f"Invalid value “99”. {rate}"
     assert error_of(1, 2, "1e-3 2e-3") == "Enter a value."
-    assert error_of(2, 3, "0") == "“0” does not fit: an integer from 1 to 32 is needed."
+    assert error_of(2, 3, "0") == "Invalid value “0”. Enter an integer from 1 to 32."
     assert error_of(2, 3, "33") == "At most 32 values."
     editor.steps.setText("５")  # a full-width digit
     editor.update_values()
     assert editor.error.text() == ""
     editor.knob.setCurrentIndex(editor.names.index("weight_decay"))
     editor.knob.activated.emit(editor.knob.currentIndex())
-    assert error_of(2, 1, "0") == "“0” does not fit: even factors go from a number greater than 0."
+    assert error_of(2, 1, "0") == "Invalid value “0”. A log scale needs values greater than 0."
     assert error_of(1, 1, "0") == ""

@@ -62,7 +62,7 @@ def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtB
 def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: QtBot) -> None:
     strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
-    assert re.match(r"Restarting in \d s \(1 of 2\) from step 4: It crashed", strip.text.text())
+    assert re.match(r"Restarting in \d s from step 4 \(attempt 1 of 2\): It crashed", strip.text.text())
     qtbot.mouseClick(strip.buttons["restartNow"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
     assert not strip.isVisible()
@@ -72,7 +72,7 @@ def test_cancel_on_the_strip_leaves_the_run_to_a_person(crashed: Controller, qtb
     strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
     crashed.set_language("zh")
-    assert "秒后自动重启（第 1 次，共 2 次），从第 4 步继续" in strip.text.text()
+    assert "秒后从第 4 步重启（第 1 次，共 2 次）" in strip.text.text()
     qtbot.mouseClick(strip.buttons["cancelRestart"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not strip.isVisible())
     assert crashed.active_run.auto_restart.pending is None
@@ -92,5 +92,5 @@ def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, 
         crashed.active_run.restart_now()
         qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.CRASHED, timeout=20_000)
     assert crashed.active_run.auto_restart.pending is None
-    assert any(content.format_text().startswith("Started again 2 times") for content in crashed.window.banners.contents)
+    assert any(content.format_text().startswith("Restarted 2 times") for content in crashed.window.banners.contents)
     assert crashed.window.run_bar.resume.isEnabled()

@@ -85,7 +85,7 @@ def test_a_slow_stop_shows_what_it_does_and_a_countdown(make_window: MakeWindow,
     wait_for(qtbot, controller, RunState.TRAINING)
     click(qtbot, controller.window.run_bar.stop)
     note = controller.window.run_bar.status_label
-    qtbot.waitUntil(lambda: "saving a checkpoint, at most" in note.text())
+    qtbot.waitUntil(lambda: "saving a checkpoint; force-stops in" in note.text())
     assert "s" in note.text()
     wait_for(qtbot, controller, RunState.STOPPED)
 
@@ -110,7 +110,7 @@ def test_a_crash_shows_the_last_words(make_window: MakeWindow, qtbot: QtBot, mod
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.CRASHED)
     banner = controller.window.banners.contents[0]
-    assert "ended unexpectedly" in banner.format_text()
+    assert "exited unexpectedly" in banner.format_text()
     assert words in banner.detail
     if mode == "abort" and sys.platform != "win32":  # there its code, 3, tells nothing
         assert "(code SIGABRT)" in banner.format_text()
@@ -190,7 +190,7 @@ def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow
     wait_for(qtbot, controller, RunState.TRAINING)
     controller.window.close()
     click(qtbot, buttons(question(controller))["Stop and save"])
-    qtbot.waitUntil(lambda: "at most" in controller.window.run_bar.status_label.text())
+    qtbot.waitUntil(lambda: "force-stops in" in controller.window.run_bar.status_label.text())
     assert controller.window.isVisible()
     qtbot.waitUntil(lambda: not controller.window.isVisible(), timeout=20_000)
     assert controller.active_run.machine.state is RunState.STOPPED

@@ -45,7 +45,7 @@ def test_the_search_filters_while_typing_and_keeps_the_selection(
     assert page.paths() == []
     page.search.setText("nothing of the kind")
     qtbot.waitUntil(page.empty.isVisible)
-    assert "No run is found" in page.empty.text()
+    assert "No matching runs" in page.empty.text()
     assert first.is_dir()
 
 
@@ -151,7 +151,7 @@ def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtb
     add(own_folders, "b", 2000)
     page = open_page(qtbot, make_window(), 2)
     page.select([own_folders / "runs" / "a"])
-    for name, text in (("b", "called “b” already"), ("a:b", "on Windows"), ("nul", "Windows")):
+    for name, text in (("b", "named “b” already"), ("a:b", "on Windows"), ("nul", "Windows")):
         type_name(qtbot, page, name)
         qtbot.waitUntil(lambda text=text: text in message(page))
         page.show_message(None)
@@ -160,9 +160,9 @@ def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtb
 
 def assert_rejected(controller: Controller, page: RunsPage, path: Path) -> None:
     controller.runs_controller.rename(path, "other")
-    assert "is being trained" in message(page)
+    assert "is training" in message(page)
     controller.runs_controller.confirm_delete([path])
-    assert f"{path.name} is being trained and stays" in message(page)
+    assert f"{path.name} is training. Stop it" in message(page)
     assert controller.window.findChild(DeleteDialog) is None
     assert path.is_dir()
 
@@ -250,7 +250,7 @@ def test_deleting_runs_shows_their_size_and_moves_them_to_the_recycle_bin(
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
     dialog = delete_dialog(qtbot, controller)
     assert "Move 2 runs" in dialog.text()
-    qtbot.waitUntil(lambda: "On disk: 3." in dialog.informativeText() and "…" not in dialog.informativeText())
+    qtbot.waitUntil(lambda: "Size on disk: 3." in dialog.informativeText() and "…" not in dialog.informativeText())
     assert paths[0].is_dir()
     qtbot.mouseClick(dialog.delete_button, LEFT)
     qtbot.waitUntil(lambda: names(page) == ["c"], timeout=10_000)
@@ -268,7 +268,7 @@ def test_without_a_recycle_bin_a_second_dialog_deletes_permanently(
     page = open_page(qtbot, controller, 1)
     controller.runs_controller.confirm_delete([path])
     qtbot.mouseClick(delete_dialog(qtbot, controller).delete_button, LEFT)
-    qtbot.waitUntil(lambda: "for good" in delete_dialog(qtbot, controller).text())
+    qtbot.waitUntil(lambda: "permanently" in delete_dialog(qtbot, controller).text())
     assert path.is_dir()
     second = delete_dialog(qtbot, controller)
     assert second.defaultButton() is not second.delete_button  # Enter does not delete

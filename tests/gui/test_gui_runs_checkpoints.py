@@ -92,7 +92,7 @@ def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, ow
     page = open_page(qtbot, controller, 11)
     controller.runs_controller.set_overlay_shown(paths, True)
     assert len(controller.runs_controller.overlays.selected_colors) == 10
-    assert "room for ten" in message(page)
+    assert "At most ten more runs" in message(page)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------

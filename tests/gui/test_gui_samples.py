@@ -45,7 +45,7 @@ def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) ->
     page = open_page(make_window, qtbot)
     choose(page, order="prompt")
     assert lines(page)[:7] == [
-        "def  3 texts, steps 100 to 300",
+        "def  3 samples, steps 100 to 300",
         "Step 300",
         "def def-300",
         "Step 200",
@@ -53,7 +53,7 @@ def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) ->
         "Step 100",
         "def def-100",
     ]
-    assert lines(page)[7] == "import os  3 texts, steps 100 to 300"
+    assert lines(page)[7] == "import os  3 samples, steps 100 to 300"
 
 
 def test_the_prompt_filter_is_kept_when_a_new_prompt_arrives(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -105,7 +105,7 @@ def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbo
 def test_an_expected_answer_is_compared(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = open_page(make_window, qtbot)
     page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_request=False)
-    assert lines(page) == ["Step 1", "4 + 9?", "13", "as expected"]
+    assert lines(page) == ["Step 1", "4 + 9?", "13", "matches the expected answer"]
 
 
 def test_code_and_chinese_text_have_fixed_widths(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -83,7 +83,7 @@ def test_a_crash_in_the_background_is_notified(make_window: MakeWindow, qtbot: Q
     controller.window.close()
     [box] = [box for box in controller.window.findChildren(QMessageBox) if box.isVisible()]
     next(button for button in box.findChildren(QPushButton) if "tray" in button.text()).click()
-    assert "Training goes on" in messages.pop()
+    assert "Training continues" in messages.pop()
     controller.active_run.process.kill()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.CRASHED, timeout=20_000)
     assert controller.active_run.auto_restart.pending is None
@@ -104,7 +104,7 @@ def test_the_end_is_notified_once_if_notifications_are_enabled(
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
     qtbot.waitUntil(lambda: bool(messages) or not enabled, timeout=20_000)
     qtbot.wait(50)  # a second one would appear now
-    assert [text.partition("：")[0] for text in messages] == (["训练已完成"] if enabled else [])
+    assert [text.partition("：")[0] for text in messages] == (["训练完成"] if enabled else [])
 
 
 def test_a_run_works_without_a_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,11 +27,11 @@ def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport
 
 def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     part = text_of(REPORT, TerminalStyle("en"))
-    assert "16 MiB of 1.0 GiB were read" in part
+    assert "Read 16 MiB of 1.0 GiB" in part
     assert "≈ 10,000,000" in part
-    assert "≈ 98,951   96 samples each" in part
+    assert "≈ 98,951   96 samples per step" in part
     whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), TerminalStyle("en"))
-    assert "every figure is exact" in whole
+    assert "All figures are exact" in whole
     assert "98,951   98,950 full, one smaller" in whole
     assert "≈" not in whole
 
@@ -47,7 +47,7 @@ def test_only_rows_of_tables_are_counted_by_split() -> None:
     assert "≈ 31,875,015 (5.0 %)" in text
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
+@pytest.mark.parametrize(("language", "words"), [("en", "can change slightly"), ("zh", "略有变化")])
 def test_token_counts_without_a_given_tokenizer_are_estimates(language: Language, words: str) -> None:
     whole = text_of(msgspec.structs.replace(REPORT, complete=True), TerminalStyle(language))
     assert words in whole
@@ -57,7 +57,7 @@ def test_token_counts_without_a_given_tokenizer_are_estimates(language: Language
 
 def test_figures_of_prepared_data_are_exact() -> None:
     whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), TerminalStyle("en"))
-    assert "every figure is exact" in whole
+    assert "All figures are exact" in whole
 
 
 @pytest.mark.parametrize(

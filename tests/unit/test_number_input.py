@@ -11,8 +11,8 @@ def test_input_errors_are_explained() -> None:
     for knob, text, reason in (
         ("batch_size", "  ", ""),
         ("batch_size", "many", "“many” is not a number."),
-        ("batch_size", "2.5", "2.5 is not a whole number."),
-        ("batch_size", "inf", "inf is not a whole number."),
+        ("batch_size", "2.5", "2.5 is not an integer."),
+        ("batch_size", "inf", "inf is not an integer."),
         ("batch_size", "-3", ""),
         ("max_seq_len", "1024 tokens", "“1024 tokens” is not a number."),
         ("learning_rate", "3e-", "“3e-” is not a number."),

@@ -249,7 +249,7 @@ class SetupForm(QObject):
     def error(self, name: str) -> str:
         """Why a setting is invalid, or conflicts with others; empty: it is valid."""
         if self._is_missing(name):
-            return tr("setup.tokenizer_not_found_hint")
+            return tr("setup.tokenizer_not_found")
         if not self.is_valid(name):
             return format_input_error(knobs()[name], self.text(name))
         return self._conflict_text() if name in self._conflicting_knobs() else ""
