@@ -192,7 +192,7 @@ def test_a_fitting_run_is_shown_with_memory_speed_time_and_disk() -> None:
         "Speed     1,234 tokens/s · compiling takes 42 s",
         "Time      about 1:02:05 for 1,000 steps",
         "Disk      4.0 GiB needed, 8.0 GiB free (4 checkpoints of 1.0 GiB)",
-        "Measured earlier. Use --again to measure anew.",
+        "Measured earlier. Use --again to measure again.",
     ]
     assert console_check.format_check_report(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
 

@@ -1,1 +1,1 @@
-"""The page “Try it”: let a checkpoint write, or two side by side."""
+"""The Playground page: text from one checkpoint, or from two side by side."""
