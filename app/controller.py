@@ -389,6 +389,7 @@ class Controller(QObject):
 
     def shutdown(self) -> None:
         """Close the window without asking."""
+        self.form.undo_stack.blockSignals(True)  # its destructor emits indexChanged
         self._timer.stop()
         self._runs_timer.stop()
         self._run_viewer.close()

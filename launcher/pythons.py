@@ -126,7 +126,7 @@ def find_python(chosen: str = "") -> str:
             continue
         executable, reason = try_python(command)
         if reason is None:
-            log(f"Python: {executable}. Rejected: {', '.join(rejected)}")
+            log(f"Python: {executable}. Rejected: {rejected}")
             return executable
         rejected[shown] = reason
     found = [message("launcher.rejected_python", path=shown, reason=reason) for shown, reason in rejected.items()]

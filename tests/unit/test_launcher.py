@@ -484,11 +484,12 @@ def test_help_lists_the_commands_of_the_launcher_and_the_trainer(
     commands: list[list[str]] = []
     monkeypatch.setattr(train_gpu, "ensure_environment", lambda *_, **__: None)
     monkeypatch.setattr(train_gpu, "exec_command", lambda command: commands.append(command) or 0)
-    assert train_gpu.main(["--help"]) == 0
-    output = capsys.readouterr().out
-    script = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
-    assert all(f"    {script} {command}" in output for command in ("setup", "test"))
-    assert commands[0][-1] == "--help"
+    for windows, script in ((True, "train_gpu.bat"), (False, "./train_gpu.sh")):
+        monkeypatch.setattr(places, "WINDOWS", windows)
+        assert train_gpu.main(["--help"]) == 0
+        output = capsys.readouterr().out
+        assert all(f"    {script} {command}" in output for command in ("setup", "test"))
+        assert commands[-1][-1] == "--help"
 
 
 @pytest.mark.parametrize(
