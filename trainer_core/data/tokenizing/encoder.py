@@ -96,7 +96,10 @@ class TextEncoder:
 
     def _encode_with_reference(self, texts: Sequence[str]) -> list[Ids]:
         try:
-            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            if len(texts) == 1 and len(texts[0]) < _MIN_FAST_CHARS:  # without threads, which may lack memory to start
+                encodings = [self.tokenizer.encode(texts[0], add_special_tokens=False)]
+            else:
+                encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except BaseException as error:  # a panic: the regex engine abandons a catastrophic pattern
             if isinstance(error, Exception) or type(error).__name__ != "PanicException":
                 raise
