@@ -61,7 +61,7 @@ def names(page: RunsPage) -> list[str]:
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:
     button = controller.window.findChild(QPushButton, name)
     assert button is not None
-    assert button.isEnabled()
+    qtbot.waitUntil(button.isEnabled)
     qtbot.mouseClick(button, LEFT)
 
 

@@ -114,7 +114,7 @@ def test_a_crash_shows_the_last_words(make_window: MakeWindow, qtbot: QtBot, mod
     assert words in banner.detail
     if mode == "abort" and sys.platform != "win32":  # there its code, 3, tells nothing
         assert "(code SIGABRT)" in banner.format_text()
-        assert "a library found an error" in banner.format_text()
+        assert "a library encountered a fatal error" in banner.format_text()
     assert controller.window.run_bar.start.isEnabled()
 
 
