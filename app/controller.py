@@ -5,7 +5,6 @@ Signals go up from views and processes; `render` passes state down, from one tim
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Final
 
@@ -316,7 +315,7 @@ class Controller(QObject):
         sampling = machine.state is RunState.TRAINING and self.viewed_run is None
         window.show_run(ShownRun(record, path.name if path else "", not machine.can_start, sampling))
         window.plots.advice.display(record.advice, self.form)
-        window.restart_bar.set_message(self._format_restart())
+        window.restart_bar.set_message(formatting.format_restart(self.active_run.auto_restart, machine.last_error))
         self._interrupted_run_controller.refresh()
         self.runs_controller.set_plotted_run(path)
         self.preview_job.display(record.ready)
@@ -324,21 +323,6 @@ class Controller(QObject):
         self.queue_controller.refresh()
         self.welcome_controller.display(can_start=machine.can_start)
         self._run_viewer.refresh()
-
-    def _format_restart(self) -> str:
-        """Return the countdown to an automatic restart, or an empty string."""
-        restarts = self.active_run.auto_restart
-        pending = restarts.pending
-        if pending is None:
-            return ""
-        return tr(
-            "window.restarting",
-            seconds=round(restarts.remaining_s(time.monotonic())),
-            reason=formatting.format_failure(pending.reason, self.active_run.machine.last_error),
-            attempt=pending.attempt,
-            of=pending.limit,
-            step=formatting.format_count(pending.step),
-        )
 
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""

@@ -180,6 +180,6 @@ class GenerationSession(QObject):
         self.changed.emit()
 
     def format_failure(self) -> str:
-        """Why the process ended by itself; empty if it did not."""
+        """Why the process exited unexpectedly; empty if it did not."""
         key = "services.generation_exited"
         return format_process_failure(self._outcome, key) if self._outcome else ""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from PySide6.QtCore import QDateTime, QLocale
 
+from app.core.auto_restart import AutoRestart
 from app.core.number_input import format_number
 from app.core.run_state import RunState, RunStateMachine
 from app.knob_texts import knob_label, knob_value_label
@@ -36,6 +37,21 @@ def format_advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
 def format_failure(code: str, error: protocol.Error | None) -> str:
     """Return the problem of an error code, with the parameters of `error` if it has this code."""
     return format_advice(code, error.params if error and error.code == code else {})[0]
+
+
+def format_restart(restarts: AutoRestart, error: protocol.Error | None) -> str:
+    """Return the countdown to an automatic restart after `error`, or an empty string."""
+    pending = restarts.pending
+    if pending is None:
+        return ""
+    return tr(
+        "window.restarting",
+        seconds=round(restarts.remaining_s(time.monotonic())),
+        reason=format_failure(pending.reason, error),
+        attempt=pending.attempt,
+        of=pending.limit,
+        step=format_count(pending.step),
+    )
 
 
 def replace_flags_with_labels(text: str) -> str:

@@ -262,7 +262,7 @@ def test_preparation_completes_after_a_worker_is_killed(
         def poll(self) -> None:
             super().poll()
             for child in psutil.Process().children() if self.polls > 10 else ():
-                with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has exited
                     if "multiprocessing.spawn" in " ".join(child.cmdline()):
                         child.kill()
 

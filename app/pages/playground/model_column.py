@@ -209,7 +209,7 @@ class Transcript(QTextEdit):
         cursor.endEditBlock()
 
     def _render_question(self, cursor: QTextCursor, turn: Turn, *, first: bool) -> None:
-        """Render a question in a frame of its own, and begin the block of the answer."""
+        """Render a question in a separate frame, and begin the block of the answer."""
         self._start_block(cursor, first=first, height=1 if first else 2 * SPACING)
         surface = QTextFrameFormat()
         surface.setBackground(QColor(self._palette.note_surface))

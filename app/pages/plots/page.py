@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
 
 _TOOLTIP_DELAY_MS: Final = 300
 _MIN_HEIGHT_WITH_TILES: Final = 340  # pixels
-_MIN_WIDTH_OF_ONE_ROW: Final = 880  # pixels; below, the toolbar has a row of its own
+_MIN_WIDTH_OF_ONE_ROW: Final = 880  # pixels; below, the toolbar has a separate row
 
 
 class PlotsPage(Page):

@@ -69,7 +69,7 @@ def load_user_tokenizer(path: Path) -> tuple[Codec, list[str]]:
         wanted += [conversations.IM_START, conversations.IM_END]
     tokenizer.add_special_tokens([name for name in dict.fromkeys(wanted) if not known.get(name)])
     apply_bos_eos_flags(tokenizer, config)
-    if config.template_path == config.path:  # no template of its own
+    if config.template_path == config.path:  # no separate template file
         config = replace(config, template=_chatml_template(tokenizer))
     if "strftime_now" in config.template:
         config = replace(config, template_time=datetime.now().isoformat(timespec="seconds"))

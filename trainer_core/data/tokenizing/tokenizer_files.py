@@ -3,7 +3,7 @@
     tokenizer.json              the tokenizer itself, as `tokenizers` reads it
     tokenizer_config.json       its named tokens (bos_token …) and its chat template
     special_tokens_map.json     older models: named tokens
-    chat_template.jinja, .json  the chat template, if it has a file of its own
+    chat_template.jinja, .json  the chat template, if it is a separate file
     additional_chat_templates/tool_use.jinja  beside chat_template.jinja: the one for conversations with tools
 
 Caches, runs and checkpoints have the first two; settings of Traindeck are in the second, below `traindeck`.
