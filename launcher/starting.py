@@ -73,8 +73,8 @@ def run_checks(arguments: "list[str]") -> int:
     parallel = ["-n", "2", "--dist", "loadfile"]
     if not arguments:
         arguments = [*parallel, "-m", "not slow"]
-    elif arguments == ["--all"]:
-        arguments = parallel
+    elif "--all" in arguments:
+        arguments = [*parallel, *(argument for argument in arguments if argument != "--all")]
     lint_imports = "import sys; from importlinter.cli import lint_imports_command as main; sys.exit(main())"
     checks = {
         "ruff": ["-m", "ruff", "check", "."],

@@ -438,11 +438,11 @@ def test_all_checks_run_and_the_first_failure_sets_the_exit_code(
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert [call.split()[1] for call in calls] == ["ruff", "mypy", "import", "pytest"]
     assert calls[-1] == "-m pytest -k some thing"
-    assert starting.run_checks([]) == starting.run_checks(["--all"]) == 5
+    assert starting.run_checks([]) == starting.run_checks(["--all", "-x"]) == 5
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert [call for call in calls if "pytest" in call][1:] == [
         "-m pytest -n 2 --dist loadfile -m not slow",
-        "-m pytest -n 2 --dist loadfile",
+        "-m pytest -n 2 --dist loadfile -x",
     ]
 
 
