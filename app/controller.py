@@ -21,7 +21,6 @@ from app.core.run_state import RunState
 from app.core.settings import SettingsStore
 from app.help.help_controller import HelpController
 from app.pages.page import ShownRun
-from app.pages.playground.playground_controller import PlaygroundController
 from app.pages.queue.queue_controller import QueueController
 from app.pages.setup.check_controller import CheckJob
 from app.pages.setup.form import SetupForm, StartBlocker
@@ -82,7 +81,6 @@ class Controller(QObject):
         self.set_theme = self.appearance_controller.set_theme
         self.preview_job = DataPreviewJob(self.form, show_error, preview_process)
         self.check_job = CheckJob(self.form, show_error, check_process, window.check_card, self.render_run_bar)
-        self.playground_controller = PlaygroundController(self.active_run, self._history, self._settings)
         self._interrupted_run_controller = InterruptedRunController(
             window.interrupted_run_bar, self._history, self._settings
         )
@@ -131,7 +129,7 @@ class Controller(QObject):
 
         probe = GpuProbe(self)
         probe.completed.connect(self.window.setup.presets.show_machine)
-        probe.completed.connect(self.playground_controller.set_machine)
+        probe.completed.connect(self.window.playground.set_machine)
         self.welcome_controller.set_gpu_probe(probe)
         probe.start()
 
@@ -148,7 +146,6 @@ class Controller(QObject):
         for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
             shown.connect(welcome.hide)
         self._run_viewer.changed.connect(self.render)
-        self._list_task.finished.connect(self.playground_controller.on_runs_listed)
         self._list_task.finished.connect(self._interrupted_run_controller.offer_newest)
         self._interrupted_run_controller.resume_requested.connect(self.resume_run)
         queue.message_ready.connect(self.window.run_bar.show_queue_message)
@@ -184,30 +181,28 @@ class Controller(QObject):
     def _connect_pages(self) -> None:
         # Imported after the first paint.
         from app.pages.plots.plot_export_controller import PlotExportController
-        from app.pages.runs.runs_controller import RunsController
 
         window = self.window
         self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
-        self.runs_controller = runs = RunsController(
-            self._history, self.active_run, self._settings, window.runs, window.plots
-        )
-        runs.resume_requested.connect(self.resume_run)
-        runs.generate_requested.connect(self._open_in_playground)
-        runs.folder_closing.connect(self._run_viewer.on_folder_closing)
-        runs.run_moved.connect(self.queue_controller.on_run_moved)
-        runs.run_moved.connect(self.playground_controller.on_run_moved)
-        self._list_task.finished.connect(runs.on_runs_listed)
+        window.runs.connect_services(self._history, self.active_run, self._settings, window.plots)
+        window.runs.open_requested.connect(self.open_run)
+        window.runs.resume_requested.connect(self.resume_run)
+        window.runs.generate_requested.connect(self._open_in_playground)
+        window.runs.folders.closing.connect(self._run_viewer.on_folder_closing)
+        window.runs.folders.moved.connect(self.queue_controller.on_run_moved)
+        window.runs.folders.moved.connect(window.playground.on_run_moved)
+        self._list_task.finished.connect(window.runs.on_runs_listed)
         self.queue_controller.compare_requested.connect(self._compare_on_plots)
         self.preview_job.connect_page(window.data)
-        self.playground_controller.connect_page(window.playground)
+        window.playground.connect_services(self.active_run, self._history, self._settings)
+        self._list_task.finished.connect(window.playground.refresh_checkpoints)
         self.queue_controller.connect_page(window.queue)
         window.samples.sample_requested.connect(self.active_run.process.sample)
-        runs.open_requested.connect(self.open_run)
         window.runs.refresh.clicked.connect(self._refresh_runs)
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
     def _open_in_playground(self, checkpoint: Path) -> None:
-        self.playground_controller.select_checkpoint(checkpoint)
+        self.window.playground.select_checkpoint(checkpoint)
         self.window.show_page("try")
 
     def _open_sweep_dialog(self) -> None:
@@ -216,9 +211,8 @@ class Controller(QObject):
 
     def _compare_on_plots(self, paths: list[Path]) -> None:
         """Overlay these runs on the plots, in place of others."""
-        overlays = self.runs_controller.overlays
-        overlays.set_shown(list(overlays.selected_colors), on=False)
-        self.runs_controller.set_overlay_shown(paths, on=True)
+        self.window.runs.clear_overlays()
+        self.window.runs.set_overlay_shown(paths, on=True)
         self.window.show_page("plots")
 
     # --- the active run --------------------------------------------------------------------------------------
@@ -317,7 +311,7 @@ class Controller(QObject):
         window.plots.advice.display(record.advice, self.form)
         window.restart_bar.set_message(formatting.format_restart(self.active_run.auto_restart, machine.last_error))
         self._interrupted_run_controller.refresh()
-        self.runs_controller.set_plotted_run(path)
+        window.runs.set_plotted_run(path)
         self.preview_job.display(record.ready)
         self.check_job.refresh()
         self.queue_controller.refresh()
@@ -378,10 +372,11 @@ class Controller(QObject):
         self._runs_timer.stop()
         self._run_viewer.close()
         self._list_task.stop()
-        for controller in (self.queue_controller, self.preview_job, self.check_job, self.playground_controller):
+        for controller in (self.queue_controller, self.preview_job, self.check_job):
             controller.shutdown()
         if self._first_paint_done:
-            self.runs_controller.shutdown()
+            self.window.runs.shutdown()
+            self.window.playground.shutdown()
         self.help_controller.shutdown()
         self._close_controller.remove_tray_icon()
         self.window.close_allowed = True

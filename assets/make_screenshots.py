@@ -146,7 +146,7 @@ def _take_all(
     _compare(controller, application, runs)
     window.show_page("runs")
     take("runs")
-    controller.runs_controller.set_overlay_shown([runs / "quickstart_sft"], False)
+    controller.window.runs.set_overlay_shown([runs / "quickstart_sft"], False)
     _end_run(controller)
     _generate(controller, application, runs / "quickstart_sft")
     take("try")
@@ -194,17 +194,17 @@ def _compare(controller: Controller, application: QApplication, runs: Path) -> N
     other = runs / "quickstart_sft"
     controller.window.show_page("runs")
     _wait(application, lambda: len(controller.window.runs.model.rows) >= 2)
-    controller.runs_controller.set_overlay_shown([other], True)
-    controller.window.runs.select([other])
-    _wait(application, lambda: bool(controller.runs_controller.overlays.visible_overlays(None)))
+    controller.window.runs.set_overlay_shown([other], True)
+    controller.window.runs.table.select([other])
+    _wait(application, lambda: bool(controller.window.runs.overlays.visible_overlays(None)))
 
 
 def _generate(controller: Controller, application: QApplication, run: Path) -> None:
     """Generate text with the newest checkpoint of a run."""
-    page, session = controller.window.playground, controller.playground_controller.sessions[0]
+    page, session = controller.window.playground, controller.window.playground.sessions[0]
     controller.window.show_page("try")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
-    controller.playground_controller.select_checkpoint(newest)
+    controller.window.playground.select_checkpoint(newest)
     page.prompt.setPlainText(_PROMPT)
     page.write.click()
     _wait(application, lambda: session.state != "off" and not session.is_busy, 120.0)
@@ -212,13 +212,13 @@ def _generate(controller: Controller, application: QApplication, run: Path) -> N
 
 def _replay(controller: Controller, run: Path) -> None:
     """Process the first three quarters of the events of a run."""
-    from app.core.history.run_list import load_events
+    from app.core.history.run_list import read_events
     from app.core.run_state import ProcessStarted
     from trainer_core import protocol
 
     controller.active_run.machine.feed(ProcessStarted(str(run)), time.monotonic())
     first = None
-    for event in load_events(run):
+    for event in (event for events, _ in read_events(run) for event in events):
         first = first or event.t
         controller.active_run.machine.elapsed_s = event.t - first
         controller.active_run.handle_event(event)

@@ -31,7 +31,7 @@ class Sink(Protocol):
 
     def write(self, event: protocol.AnyEvent) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> object: ...
 
 
 Listener = Callable[[protocol.AnyEvent], Iterable[protocol.AnyEvent]]
@@ -88,12 +88,13 @@ class StreamSink:
                 return True
         return False
 
-    def close(self) -> None:
-        """Send pending events, but do not wait for a reader that has stopped reading."""
+    def close(self) -> bool:
+        """Send pending events, but do not wait for a reader that has stopped reading. Returns whether all were sent."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join(_DRAIN_TIMEOUT_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

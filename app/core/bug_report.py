@@ -21,17 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from app.core.redaction import Masker
 from trainer_core import __version__
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process
 
-EVENTS_TAIL_BYTES: Final = 2 * 1024**2
-LOG_TAIL_BYTES: Final = 512 * 1024
+_TAIL_BYTES: Final = 2 * 1024**2
 _DOCTOR_TIMEOUT_S: Final = 180.0
 _PACKAGES: Final = ("torch", "PySide6-Essentials", "pyqtgraph", "numpy", "msgspec", "tokenizers", "safetensors")
-_MAX_FILE_BYTES: Final = 4 * 1024**2  # of config.yaml and settings.json
 
 
 def iter_parts(
@@ -41,21 +39,14 @@ def iter_parts(
     yield "versions.txt", masker.mask(versions())
     yield "doctor.txt", masker.mask(doctor())
     if run is not None:
-        yield "run/config.yaml", _masked_yaml(run / "config.yaml", masker)
-        yield "run/events-tail.jsonl", masked_events(run / "events.jsonl", masker)
-        yield "run/log-tail.txt", masker.mask(read_tail(run / "log.txt", LOG_TAIL_BYTES))
+        config = run_dir.read_yaml(RunDir(run).config)
+        yield "run/config.json", json.dumps(masker.mask_value(config), ensure_ascii=False, indent=1, default=str)
+        yield "run/events-tail.jsonl", masked_json_lines(read_tail(RunDir(run).events), masker)
+        yield "run/log-tail.txt", masker.mask(read_tail(RunDir(run).log))
     if window_log is not None:
-        yield "window.log", masker.mask(read_tail(window_log, LOG_TAIL_BYTES))
+        yield "window.log", masker.mask(read_tail(window_log))
     if settings is not None:
-        yield "settings.json", _masked_json(settings, masker)
-
-
-def write_report(path: Path, run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker) -> None:
-    """Write the zip. Raises OSError."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in iter_parts(run, window_log, settings, masker):
-            if text:
-                archive.writestr(name, text)
+        yield "settings.json", masked_json_lines("".join(read_tail(settings).splitlines()), masker)
 
 
 def versions() -> str:
@@ -85,29 +76,24 @@ def doctor() -> str:
     return (result.stdout + result.stderr).decode("utf-8", "replace")
 
 
-def masked_events(path: Path, masker: Masker) -> str:
-    """Return the last events, one JSON object per line. Omits other lines, because they cannot be masked."""
+def masked_json_lines(text: str, masker: Masker) -> str:
+    """Mask one JSON object per line. Other lines are omitted, because they cannot be masked."""
     masked = []
-    for line in read_tail(path, EVENTS_TAIL_BYTES).splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            masked.append(json.dumps(masker.mask_value(_strip_data_rows(event)), ensure_ascii=False))
-    return "\n".join(masked) + "\n" if masked else ""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(value := json.loads(line), dict):
+                masked.append(json.dumps(masker.mask_value(_strip_data_rows(value)), ensure_ascii=False) + "\n")
+    return "".join(masked)
 
 
 def _strip_data_rows(event: dict[str, Any]) -> dict[str, Any]:
     """Remove details of data errors, which may quote a row."""
-    if str(event.get("code", "")).startswith("data.") and event.get("detail"):
-        event = {**event, "detail": "<left out>"}
-    if event.get("first_bad"):
-        event = {**event, "first_bad": "<left out>"}
-    return event
+    is_data_error = str(event.get("code", "")).startswith("data.")
+    quoting = {"first_bad", "detail"} if is_data_error else {"first_bad"}
+    return {name: "<left out>" if name in quoting and value else value for name, value in event.items()}
 
 
-def read_tail(path: Path, max_bytes: int) -> str:
+def read_tail(path: Path, max_bytes: int = _TAIL_BYTES) -> str:
     """Return the last whole lines of a file, up to `max_bytes`; empty if it does not exist."""
     try:
         with path.open("rb") as file:
@@ -121,23 +107,6 @@ def read_tail(path: Path, max_bytes: int) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _masked_yaml(path: Path, masker: Masker) -> str:
-    try:
-        value = yaml.safe_load(read_tail(path, _MAX_FILE_BYTES))
-    except (yaml.YAMLError, RecursionError):
-        return ""
-    masked = masker.mask_value(value)
-    return yaml.safe_dump(masked, allow_unicode=True, sort_keys=False) if isinstance(masked, dict) else ""
-
-
-def _masked_json(path: Path, masker: Masker) -> str:
-    try:
-        value = json.loads(read_tail(path, _MAX_FILE_BYTES))
-    except (ValueError, RecursionError):
-        return ""
-    return json.dumps(masker.mask_value(value), ensure_ascii=False, indent=1)
-
-
 def main() -> int:
     """Write the report; on failure, exit with 1 and the reason on stderr."""
     parser = argparse.ArgumentParser()
@@ -145,8 +114,11 @@ def main() -> int:
     for name in ("--run", "--window-log", "--settings"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args()
+    parts = iter_parts(options.run, options.window_log, options.settings, Masker.for_this_machine())
     try:
-        write_report(options.out, options.run, options.window_log, options.settings, Masker.for_this_machine())
+        with zipfile.ZipFile(options.out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in parts:
+                archive.writestr(name, text)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import QObject, Signal
 
 from app.core.execution_info import ExecutionInfo
-from app.core.history.run_list import EventReader
+from app.core.history.run_list import read_events
 from app.core.idle_task import IdleTask
 from app.core.log_store import LogStore
 from app.core.run_advice import ActiveAdvice
@@ -73,18 +72,17 @@ class RunLoader(QObject):
     def load(self, path: Path, *, downsampled: bool = False) -> None:
         """Start loading and cancel the previous load. `downsampled`: keep only what an overlay needs."""
         self._path, self._record = path, RunRecord()
-        self._task.start(self._load(EventReader(path), downsampled=downsampled))
+        self._task.start(self._load(path, downsampled=downsampled))
 
     def cancel(self) -> None:
         self._task.stop()
 
-    def _load(self, reader: EventReader, *, downsampled: bool) -> Iterator[None]:
-        with contextlib.closing(reader):
-            while not reader.finished:
-                for event in reader.read(budget_s=0.0):
-                    self._record.add(event)
-                self.progressed.emit(reader.fraction)
-                yield
+    def _load(self, path: Path, *, downsampled: bool) -> Iterator[None]:
+        for events, fraction in read_events(path):
+            for event in events:
+                self._record.add(event)
+            self.progressed.emit(fraction)
+            yield
         if downsampled:
             for _ in self._record.metrics.iter_downsample():
                 yield

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core.conversation import CheckpointSelection, Conversation, GenerationStatus, SamplingOptions, Turn
+from app.core.conversation import GenerationStatus, Turn, generate_command
 from app.services.preview_job import format_process_failure
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.run_dir import RunDir
 
 _KILL_TIMEOUT_MS: Final = 2_000  # after the input was closed
+_MAX_TURNS: Final = 50
 IDLE_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 SessionState = Literal["off", "loading", "writing", "ready", "failed"]
@@ -31,7 +35,10 @@ class GenerationSession(QObject):
     def __init__(self, create_process: Callable[[], TrainerProcess], parent: QObject) -> None:
         super().__init__(parent)
         self.create_process = create_process
-        self.selection, self.conversation = CheckpointSelection(), Conversation()
+        self.run: Path | None = None
+        self.checkpoint: Path | None = None  # None: the newest
+        self.checkpoints: list[CheckpointInfo] = []  # of the run, newest first
+        self.turns: list[Turn] = []  # oldest first
         self.state: SessionState = "off"
         self.key: ModelKey | None = None  # of the process
         self.loaded: protocol.ModelLoaded | None = None
@@ -49,26 +56,28 @@ class GenerationSession(QObject):
         return self.current_turn is not None
 
     @property
-    def newer_step(self) -> int | None:
-        """Step of a checkpoint that is newer than the loaded one, while the newest is selected."""
-        selection, loaded = self.selection, self.loaded
-        if loaded is None or selection.checkpoint is not None or not selection.checkpoints:
-            return None
-        newest = selection.checkpoints[0].step
-        return newest if newest > loaded.step else None
+    def selected_path(self) -> Path | None:
+        """The selected checkpoint; None if there is none."""
+        return self.checkpoint or next((info.path for info in self.checkpoints), None)
 
     def select(self, run: Path | None, checkpoint: Path | None = None) -> None:
-        """Select a checkpoint of a run, or its newest. A loaded model stays loaded."""
-        self.selection.select(run, checkpoint)
+        """Select a checkpoint of a run, or its newest. A loaded model stays loaded until the next text."""
+        self.run, self.checkpoint = run, checkpoint
+        self.refresh_checkpoints()
         self._outcome = None
         if self.state == "failed":
             self.state = "off"
 
+    def refresh_checkpoints(self) -> None:
+        """List the checkpoints of the run on disk."""
+        self.checkpoints = checkpoint_dir.list_infos(RunDir(self.run).checkpoints)[::-1] if self.run else []
+
     # --- generation --------------------------------------------------------------------------------------
 
-    def generate(self, key: ModelKey, prompt: str, sampling: SamplingOptions) -> None:
+    def generate(self, key: ModelKey, prompt: str, sampling: dict[str, Any]) -> None:
         """Generate text; load the model first if necessary."""
-        self.current_turn = self.conversation.add_turn(prompt, sampling)
+        self.current_turn = Turn(prompt, sampling)
+        self.turns = [*self.turns[1 - _MAX_TURNS :], self.current_turn]
         self._last_warning, self._stopping = None, False
         self.idle_timer.stop()
         if self.process is None or self.key != key:
@@ -96,7 +105,7 @@ class GenerationSession(QObject):
         turn.chat, turn.step = loaded.chat, loaded.step
         self._started_at = time.monotonic()
         self.state = "writing"
-        if not process.send(self.conversation.generate_command(turn)):
+        if not process.send(generate_command(self.turns)):
             self._finish_turn("failed")
         elif turn.chat:
             self.prompt_sent.emit(turn.prompt)
@@ -181,5 +190,4 @@ class GenerationSession(QObject):
 
     def format_failure(self) -> str:
         """Why the process exited unexpectedly; empty if it did not."""
-        key = "services.generation_exited"
-        return format_process_failure(self._outcome, key) if self._outcome else ""
+        return format_process_failure(self._outcome, "services.generation_exited") if self._outcome else ""

@@ -1,13 +1,11 @@
 """The trainer as a child process that emits events and receives commands, without blocking the window.
 
-Bytes are split into lines before they are decoded, because a chunk can end within a line or a character. Each turn of
-the event loop processes lines for at most 8 ms, so that a flood of events cannot freeze the window.
+Each turn of the event loop processes lines for at most 8 ms, so that a flood of events cannot freeze the window.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -24,13 +22,12 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 from trainer_core import protocol
 from trainer_core.protocol import AnyCommand
 from trainer_core.runs import run_dir
+from trainer_core.system import child_process
 
 SLICE_BUDGET_S: Final = 0.008
 """Processing time per turn of the event loop."""
-_MAX_BACKLOG_LINES: Final = 512
 OUTPUT_TAIL_LINES: Final = 40
-_CHUNK: Final = 64 * 1024
-_MAX_LINE_BYTES: Final = 1024 * 1024
+_MAX_LINE_BYTES: Final = 1024 * 1024  # longer lines are cut
 _MAX_OUTPUT_CHARS: Final = 4_000
 _KILL_RETRY_MS: Final = 3_000
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -68,39 +65,6 @@ def trainer_command() -> list[str]:
     return [console_interpreter(), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
 
 
-class LineSplitter:
-    """Splits a byte stream into lines. A line above 1 MiB is cut."""
-
-    def __init__(self) -> None:
-        self.lines: deque[bytes] = deque()
-        self._remainder = bytearray()
-        self._skipping = False
-
-    def feed(self, chunk: bytes) -> None:
-        head, newline, tail = chunk.rpartition(b"\n")
-        if newline:
-            self._append_lines(head)
-        self._remainder += b"" if self._skipping else tail
-        if len(self._remainder) > _MAX_LINE_BYTES:
-            self.lines.append(bytes(self._remainder[:_MAX_LINE_BYTES]))
-            self._remainder.clear()
-            self._skipping = True
-
-    def finish(self) -> None:
-        """Treat the remainder as a line at the end of the stream."""
-        if self._remainder:
-            self.lines.append(bytes(self._remainder))
-        self._remainder.clear()
-
-    def _append_lines(self, head: bytes) -> None:
-        lines = (bytes(self._remainder) + head).split(b"\n")
-        if self._skipping:
-            lines.pop(0)
-            self._skipping = False
-        self._remainder.clear()
-        self.lines.extend(line for line in lines if line)
-
-
 class TrainerProcess(QObject):
     """Runs one trainer at a time. `command` (program and first arguments) replaces the trainer in tests."""
 
@@ -120,7 +84,7 @@ class TrainerProcess(QObject):
         self._reset()
 
     def _reset(self) -> None:
-        self._stdout, self._stderr = LineSplitter(), LineSplitter()
+        self._cut_lines = set[QProcess.ProcessChannel]()  # channels that are in the rest of a line that was too long
         self._output_tail: deque[str] = deque(maxlen=OUTPUT_TAIL_LINES)
         self._error_event: protocol.Error | None = None
         self._exit_status: tuple[int, bool] | None = None
@@ -245,41 +209,33 @@ class TrainerProcess(QObject):
 
     def _process_pending(self) -> None:
         """Process waiting lines until none are left or the time is up; the timer calls again."""
-        deadline = time.perf_counter() + SLICE_BUDGET_S
-        while True:
-            came = len(self._stdout.lines) < _MAX_BACKLOG_LINES and self._read(
-                QProcess.ProcessChannel.StandardOutput, self._stdout
-            )
-            came = self._read(QProcess.ProcessChannel.StandardError, self._stderr) or came
-            busy = self._handle_lines(deadline) or came
-            if self._process is None or time.perf_counter() >= deadline:
+        deadline, channel = time.perf_counter() + SLICE_BUDGET_S, QProcess.ProcessChannel
+        while time.perf_counter() < deadline:
+            # Connected slots run here and count towards the time.
+            if (event := self._read_line(channel.StandardOutput)).strip():
+                self._handle_line(event)
+            if (output := self._read_line(channel.StandardError)).strip():
+                self._handle_output(output, is_error=True)
+            if not event and not output:
+                self._timer.stop()
+                if self._exit_status is not None:
+                    tail, seconds = list(self._output_tail), time.monotonic() - self._started_at
+                    self._emit_finished(ProcessOutcome(*self._exit_status, tail, seconds, self._error_event))
                 return
-            if not busy:
-                break
-        if self._exit_status is None:
-            self._timer.stop()
-        else:
-            self._finish_output()
 
-    def _read(self, channel: QProcess.ProcessChannel, lines: LineSplitter) -> bool:
-        assert self._process is not None
-        self._process.setReadChannel(channel)
-        chunk = bytes(self._process.read(_CHUNK).data()) if self._process.bytesAvailable() else b""
-        if chunk:
-            lines.feed(chunk)
-        return bool(chunk)
-
-    def _handle_lines(self, deadline: float) -> bool:
-        """Returns whether there were lines. Connected slots run here, count towards the time and may start a run."""
-        out, err = self._stdout.lines, self._stderr.lines
-        any_line = False
-        while (out or err) and time.perf_counter() < deadline:
-            any_line = True
-            if out:
-                self._handle_line(out.popleft())
-            if err:
-                self._handle_output(err.popleft(), is_error=True)
-        return any_line
+    def _read_line(self, channel: QProcess.ProcessChannel) -> bytes:
+        """The next line with its newline, without one at the end of the stream; empty if there is none yet."""
+        process = self._process
+        assert process is not None
+        process.setReadChannel(channel)
+        available = process.bytesAvailable()
+        is_complete = available >= _MAX_LINE_BYTES or (self._exit_status is not None and available)
+        if not is_complete and not process.canReadLine():
+            return b""
+        line = bytes(process.readLine(_MAX_LINE_BYTES).data())
+        is_rest = channel in self._cut_lines
+        (self._cut_lines.discard if line.endswith(b"\n") else self._cut_lines.add)(channel)
+        return b"\n" if is_rest else line
 
     def _handle_line(self, line: bytes) -> None:
         try:
@@ -305,18 +261,7 @@ class TrainerProcess(QObject):
             self._output_tail.append(text)
         self.output_received.emit(text)
 
-    def _finish_output(self) -> None:
-        """Process a last line without newline, then emit `finished`."""
-        self._stdout.finish()
-        self._stderr.finish()
-        if self._stdout.lines or self._stderr.lines or self._exit_status is None:
-            return
-        exit_code, crashed = self._exit_status
-        seconds = time.monotonic() - self._started_at
-        self._emit_finished(ProcessOutcome(exit_code, crashed, list(self._output_tail), seconds, self._error_event))
-
     def _emit_finished(self, outcome: ProcessOutcome) -> None:
-        self._timer.stop()
         process, self._process = self._process, None
         if process is not None:
             process.deleteLater()
@@ -343,10 +288,9 @@ def kill_tree(process: psutil.Process) -> None:
 
 def process_environment() -> QProcessEnvironment:
     """The environment of the window with UTF-8 mode and this project first on the import path."""
-    environment = QProcessEnvironment.systemEnvironment()
-    known = environment.value("PYTHONPATH")
-    environment.insert("PYTHONPATH", os.pathsep.join(filter(None, (str(_ROOT), known))))
-    environment.insert("PYTHONUTF8", "1")
+    environment = QProcessEnvironment()
+    for name, value in child_process.environment(PYTHONUTF8="1").items():
+        environment.insert(name, value)
     return environment
 
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from PySide6.QtCore import QDateTime, QLocale
 
@@ -249,6 +249,11 @@ def format_stored_run_state(state: str) -> str:
         "interrupted": tr("common.state_interrupted"),
     }
     return table.get(state, state)
+
+
+def format_checkpoint_kind(kind: str) -> str:
+    """Translated `protocol.CheckpointKind`. Manifests may contain any text."""
+    return tr(f"console.checkpoint_kind.{kind}") if kind in get_args(protocol.CheckpointKind) else kind
 
 
 def format_phase(name: str) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from PySide6.QtCore import QAbstractTableModel, QItemSelection, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import (
+    QAbstractProxyModel,
+    QAbstractTableModel,
+    QItemSelection,
+    QModelIndex,
+    QPersistentModelIndex,
+    Qt,
+    Signal,
+)
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QHeaderView, QMenu, QTableView, QWidget
 
@@ -16,6 +24,8 @@ from app.widgets.basic import move_focus
 
 Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
+ROW_ROLE: Final = Role.UserRole + 1
+"""The item of a row, also through a proxy model."""
 _LEFT: Final = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _RIGHT: Final = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 RowT = TypeVar("RowT")
@@ -47,15 +57,28 @@ class TableModel(QAbstractTableModel, Generic[RowT]):
         self.rows: list[RowT] = []
 
     def set_rows(self, rows: Sequence[RowT]) -> None:
-        self.beginResetModel()
+        """Replace all items. Selection, current cell and scroll position follow the items that remain."""
+        places = {self.key(row): place for place, row in enumerate(rows)}
+        for place in reversed(range(len(self.rows))):
+            if self.key(self.rows[place]) not in places:
+                self.beginRemoveRows(QModelIndex(), place, place)
+                del self.rows[place]
+                self.endRemoveRows()
+        if list(places) == list(map(self.key, self.rows)):
+            self.rows = list(rows)
+            self.emit_data_changed()
+            return
+        self.layoutAboutToBeChanged.emit()
+        indexes = self.persistentIndexList()
+        cells = [(places[self.key(self.rows[index.row()])], index.column()) for index in indexes]
         self.rows = list(rows)
-        self.endResetModel()
+        self.changePersistentIndexList(indexes, [self.index(*cell) for cell in cells])
+        self.layoutChanged.emit()
 
-    def update_rows(self, rows: Sequence[RowT]) -> None:
-        """Replace all rows by rows with the same keys."""
-        self.rows = list(rows)
-        if rows:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(rows) - 1, len(self.names) - 1))
+    def emit_data_changed(self) -> None:
+        """Paint all items again."""
+        if self.rows:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self.rows) - 1, len(self.names) - 1))
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
         return 0 if parent.isValid() else len(self.rows)
@@ -73,36 +96,48 @@ class TableModel(QAbstractTableModel, Generic[RowT]):
 
     def data(self, index: Index, role: int = 0) -> Any:
         column = self.columns[self.names[index.column()]]
+        if role == ROW_ROLE:
+            return self.rows[index.row()]
         if role == Role.DisplayRole:
             return column.text(self.rows[index.row()])
         return column.alignment if role == Role.TextAlignmentRole else None
 
 
 class RowTable(QTableView, Generic[RowT]):
-    """Selects whole rows. Selection, current row and scroll position survive new rows."""
+    """Selects whole rows. `proxy`: sorts and filters the model."""
 
-    selection_changed = Signal()  # other items are selected
+    selection_changed = Signal()
 
-    def __init__(self, model: TableModel[RowT], name: str, *, row_padding: int = SPACING + 2) -> None:
+    def __init__(
+        self,
+        model: TableModel[RowT],
+        name: str,
+        *,
+        row_padding: int = SPACING + 2,
+        proxy: QAbstractProxyModel | None = None,
+    ) -> None:
         super().__init__()
         self.row_model = model
         self.key_column = 0  # that the keyboard search searches
-        self._is_restoring = False
         self.menu = QMenu(self)
         self.setObjectName(name)
-        self.setModel(model)
+        self.setModel(proxy or model)
         configure_table(self, row_padding=row_padding)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         for section, column in enumerate(model.columns.values()):
             self.setColumnWidth(section, column.width)
             if not column.width:
                 self.horizontalHeader().setSectionResizeMode(section, QHeaderView.ResizeMode.Stretch)
-        self.selectionModel().selectionChanged.connect(self._on_selection_changed)
+        self.selectionModel().selectionChanged.connect(self.selection_changed)
 
     def hide_columns(self, table_width: int) -> None:
         """Hide the less important columns of a narrow table, so that it does not scroll horizontally."""
         for section, column in enumerate(self.row_model.columns.values()):
             self.setColumnHidden(section, table_width < column.min_table_width)
+
+    def shown_rows(self) -> list[RowT]:
+        """The items in the order of the table, without those that the proxy hides."""
+        return [self.model().index(place, 0).data(ROW_ROLE) for place in range(self.model().rowCount())]
 
     def selected_rows(self) -> list[RowT]:
         """The selected items, top to bottom."""
@@ -110,7 +145,7 @@ class RowTable(QTableView, Generic[RowT]):
         selection = self.selectionModel().selection()
         ranges = map(selection.at, range(selection.size()))
         places = {place for part in ranges for place in range(part.top(), part.bottom() + 1)}
-        return [self.row_model.rows[place] for place in sorted(places)]
+        return [self.model().index(place, 0).data(ROW_ROLE) for place in sorted(places)]
 
     def selected_keys(self) -> list[Any]:
         return list(map(self.row_model.key, self.selected_rows()))
@@ -119,39 +154,14 @@ class RowTable(QTableView, Generic[RowT]):
         """Select exactly these items, and scroll to the first of them."""
         model, selection = self.selectionModel(), QItemSelection()
         flags = model.SelectionFlag
-        for place, row in enumerate(self.row_model.rows):
+        for place, row in enumerate(self.shown_rows()):
             if self.row_model.key(row) in keys:
-                index = self.row_model.index(place, self.key_column)
+                index = self.model().index(place, self.key_column)
                 if selection.isEmpty():
                     model.setCurrentIndex(index, flags.NoUpdate)
                     self.scrollTo(index)
                 selection.select(index, index)
         model.select(selection, flags.ClearAndSelect | flags.Rows)
-
-    def set_rows(self, rows: Sequence[RowT]) -> None:
-        """Show these items."""
-        key = self.row_model.key
-        old_keys, keys = list(map(key, self.row_model.rows)), list(map(key, rows))
-        if keys == old_keys:
-            self.row_model.update_rows(rows)
-            return
-        selected, current = self.selected_keys(), self.currentIndex().row()
-        scroll_position = self.verticalScrollBar().value()
-        self._is_restoring = True
-        self.row_model.set_rows(rows)
-        self.select(selected)
-        if keys and current >= 0:  # keyboard navigation continues at the position of a removed row
-            place = keys.index(old_keys[current]) if old_keys[current] in keys else min(current, len(keys) - 1)
-            index = self.row_model.index(place, self.key_column)
-            self.selectionModel().setCurrentIndex(index, self.selectionModel().SelectionFlag.NoUpdate)
-        self.verticalScrollBar().setValue(scroll_position)
-        self._is_restoring = False
-        if set(self.selected_keys()) != set(selected):
-            self.selection_changed.emit()
-
-    def _on_selection_changed(self) -> None:
-        if not self._is_restoring:
-            self.selection_changed.emit()
 
     def create_actions(self, names: Sequence[str], shortcuts: Mapping[str, str]) -> dict[str, QAction]:
         """Create actions for the context menu and `menu`; an empty name is a separator.

@@ -126,7 +126,7 @@ def test_any_event_file_is_read(lines: list[bytes], end: bytes) -> None:
         run = RunDir(Path(folder))
         run.config.write_text("data: [a.txt]\n", encoding="utf-8")
         run.events.write_bytes(b"\n".join(lines) + end)
-        read = run_list.EventReader(run.path).read(budget_s=60.0)
+        read = [event for events, _ in run_list.read_events(run.path) for event in events]
         assert len(read) <= sum(line.count(b"\n") + 1 for line in lines)
         assert run_dir.summarize(run).path == run.path
 

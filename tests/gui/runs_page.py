@@ -43,7 +43,7 @@ def lock(path: Path) -> None:
 def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
     page = controller.window.runs
     controller.window.show_page("runs")
-    qtbot.waitUntil(lambda: len(page.model.rows) == count, timeout=10_000)
+    qtbot.waitUntil(lambda: len(page.table.shown_rows()) == count, timeout=10_000)
     return page
 
 
@@ -55,7 +55,7 @@ def focus(qtbot: QtBot, page: RunsPage) -> None:
 
 
 def names(page: RunsPage) -> list[str]:
-    return [row.run.name for row in page.model.rows]
+    return [row.run.name for row in page.table.shown_rows()]
 
 
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:

@@ -47,8 +47,9 @@ def test_a_long_run_opens_completely_without_blocking_the_window(
     assert fractions == sorted(fractions)
     assert len(fractions) > 3
     whole = RunRecord()
-    for event in run_list.EventReader(long_run).read(budget_s=60.0):
-        whole.add(event)
+    for events, _ in run_list.read_events(long_run):
+        for event in events:
+            whole.add(event)
     shown = controller.shown_record
     for name in ("train_loss", "grad_norm", "time_backward", "eval_loss", "rss"):
         for mine, expected in zip(shown.metrics.series(name), whole.metrics.series(name), strict=True):
@@ -80,8 +81,9 @@ def test_a_long_overlay_is_downsampled_and_keeps_its_extremes(qtbot: QtBot, long
     overlays.set_shown([long_run], on=True)
     qtbot.waitUntil(lambda: len(overlays.visible_overlays(None)) == 1, timeout=20_000)
     whole = RunRecord()
-    for event in run_list.EventReader(long_run).read(budget_s=60.0):
-        whole.add(event)
+    for events, _ in run_list.read_events(long_run):
+        for event in events:
+            whole.add(event)
     x, y = overlays.visible_overlays(None)[0].store.series("train_loss")
     everything = whole.metrics.series("train_loss")[1]
     assert x.size < STEPS

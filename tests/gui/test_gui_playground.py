@@ -66,7 +66,7 @@ def open_page(
 ) -> tuple[Controller, PlaygroundPage]:
     """Open the page with the newest checkpoint of a run selected."""
     controller = make_window(mode)
-    for session in controller.playground_controller.sessions:
+    for session in controller.window.playground.sessions:
         session.create_process = make
     controller.window.show_page("try")
     page = controller.window.playground
@@ -83,13 +83,13 @@ def generate(controller: Controller, qtbot: QtBot, prompt: str) -> list[Generati
     page = controller.window.playground
     page.prompt.setPlainText(prompt)
     click(qtbot, page.write)
-    sessions = controller.playground_controller.visible_sessions
+    sessions = controller.window.playground.visible_sessions
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=60_000)
     return sessions
 
 
 def newest_text(session: GenerationSession) -> str:
-    return session.conversation.turns[-1].text
+    return session.turns[-1].text
 
 
 def expected_text(seed: int, step: int, words: int = 3) -> str:
@@ -143,8 +143,8 @@ def test_regenerate_replaces_the_text_with_another_seed_in_the_same_process(
     assert newest_text(session) == first
     click(qtbot, page.again)
     qtbot.waitUntil(lambda: not session.is_busy, timeout=60_000)
-    assert len(session.conversation.turns) == 2
-    assert page.row.fields["seed"].text() == str(session.conversation.turns[-1].sampling.seed) != "0"
+    assert len(session.turns) == 2
+    assert page.row.fields["seed"].text() == str(session.turns[-1].sampling["seed"]) != "0"
     assert newest_text(session) != first
     assert pid(session) == process
 
@@ -173,14 +173,14 @@ def test_ctrl_enter_generates_and_esc_stops_and_keeps_the_text(
     page.prompt.setFocus()
     qtbot.keyClicks(page.prompt, "Line")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    (session,) = controller.playground_controller.visible_sessions
+    (session,) = controller.window.playground.visible_sessions
     qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     assert page.stop.isVisible()
     assert not page.write.isVisible()
     process = pid(session)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not session.is_busy, timeout=20_000)
-    assert session.conversation.turns[-1].status == "interrupted"
+    assert session.turns[-1].status == "interrupted"
     assert page.columns[0].transcript.toPlainText().endswith("\nstopped")
     assert page.write.isVisible()
     assert controller.active_run.machine.state is RunState.IDLE  # in other places, these keys start a run
@@ -195,7 +195,7 @@ def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtb
     page.row.fields["max_tokens"].setValue(LONG)
     page.prompt.setPlainText("deaf")
     click(qtbot, page.write)
-    (session,) = controller.playground_controller.visible_sessions
+    (session,) = controller.window.playground.visible_sessions
     qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     process = pid(session)
     click(qtbot, page.stop)
@@ -203,7 +203,7 @@ def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtb
     qtbot.waitUntil(lambda: len(newest_text(session)) > before, timeout=20_000)
     click(qtbot, page.stop)
     assert not session.is_busy
-    assert session.conversation.turns[-1].status == "interrupted"
+    assert session.turns[-1].status == "interrupted"
     assert len(newest_text(session)) > 20
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
 
@@ -215,9 +215,9 @@ def test_shortcuts_regenerate_and_start_anew(make_window: MakeWindow, qtbot: QtB
     controller.window.activateWindow()
     page.prompt.setFocus()
     qtbot.keyClick(page.prompt, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: not session.is_busy and session.conversation.turns[-1].sampling.seed > 0, timeout=20_000)
+    qtbot.waitUntil(lambda: not session.is_busy and session.turns[-1].sampling["seed"] > 0, timeout=20_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
-    assert session.conversation.turns == []
+    assert session.turns == []
     assert page.prompt.toPlainText() == ""
     listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Playground"]
     assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
@@ -229,7 +229,7 @@ def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: Qt
     (session,) = generate(controller, qtbot, "1 加 1？")
     assert page.prompt.toPlainText() == ""  # the next question
     generate(controller, qtbot, "和 2？")
-    one, two = session.conversation.turns
+    one, two = session.turns
     assert two.chat
     assert two.prompt_tokens == len("1 加 1？" + one.text + "和 2？")  # includes the previous turn
     shown = page.columns[0].transcript.toPlainText()
@@ -237,7 +237,7 @@ def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: Qt
     click(qtbot, page.new)
     assert page.columns[0].transcript.note.isVisible()
     generate(controller, qtbot, "1 加 1？")
-    assert session.conversation.turns[-1].prompt_tokens == one.prompt_tokens
+    assert session.turns[-1].prompt_tokens == one.prompt_tokens
     click(qtbot, page.columns[0].copy)
     assert QGuiApplication.clipboard().text() == newest_text(session)  # the answer alone
 
@@ -248,13 +248,12 @@ def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow
     newer.rename(kept)
     controller, page = open_page(make_window, qtbot)
     (session,) = generate(controller, qtbot, "Line")
-    assert session.conversation.turns[-1].step == 1
+    assert session.turns[-1].step == 1
     kept.rename(newer)
-    controller.playground_controller.on_runs_listed()
-    assert page.columns[0].status.text() == "Step 2 is available and generates the next text"
+    controller.window.playground.refresh_checkpoints()
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     generate(controller, qtbot, "Line")
-    assert session.conversation.turns[-1].step == 2
+    assert session.turns[-1].step == 2
 
 
 def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
@@ -263,22 +262,19 @@ def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     runs = models("text")
     older = checkpoint(runs, "text", 1)
     controller, page = open_page(make_window, qtbot)
-    controller.playground_controller.select_checkpoint(older)
+    controller.window.playground.select_checkpoint(older)
     (session,) = generate(controller, qtbot, "Line")
     before = newest_text(session)
     shutil.rmtree(older)
-    controller.playground_controller.on_runs_listed()
+    controller.window.playground.refresh_checkpoints()
     generate(controller, qtbot, "Line")
     assert newest_text(session) == before
-    assert page.columns[0].status.text().startswith("Deleted from disk")
-    session.unload()
-    assert not page.write.isEnabled()
-    assert page.columns[0].status.text().startswith("This checkpoint was replaced by newer ones")
+    assert page.columns[0].checkpoint.currentText() == older.name
     column = page.columns[0]
     column.checkpoint.setCurrentIndex(0)
     column.checkpoint.activated.emit(0)
     generate(controller, qtbot, "Line")
-    assert session.conversation.turns[-1].step == 2
+    assert session.turns[-1].step == 2
 
 
 def test_a_model_that_cannot_be_loaded_shows_its_error(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
@@ -287,9 +283,9 @@ def test_a_model_that_cannot_be_loaded_shows_its_error(make_window: MakeWindow, 
     (session,) = generate(controller, qtbot, "Line")
     assert "does not exist" in page.columns[0].status.text()
     assert page.columns[0].status.property("level") == "bad"
-    assert session.conversation.turns[-1].status == "failed"
+    assert session.turns[-1].status == "failed"
     session.create_process = GENERATOR
-    controller.playground_controller.select_checkpoint(checkpoint(runs, "text", 1))
+    controller.window.playground.select_checkpoint(checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
     generate(controller, qtbot, "Line")
     assert newest_text(session) == expected_text(0, 1)
@@ -304,22 +300,22 @@ def test_a_rejected_prompt_shows_its_error_and_is_no_part_of_the_conversation(
     assert "does not fit the chat template" in page.columns[0].transcript.toPlainText()
     generate(controller, qtbot, "and this?")
     assert newest_text(session) == expected_text(0, 2)
-    assert session.conversation.turns[-1].prompt_tokens == len("and this?")
+    assert session.turns[-1].prompt_tokens == len("and this?")
 
 
 def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
     controller, _ = open_page(make_window, qtbot)
-    session = controller.playground_controller.sessions[0]
+    session = controller.window.playground.sessions[0]
     generate(controller, qtbot, "Line")
     process = pid(session)
     assert session.idle_timer.isActive()
     session.idle_timer.setInterval(200)  # instead of minutes
     qtbot.waitUntil(lambda: session.process is None, timeout=10_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
-    assert len(session.conversation.turns) == 1
+    assert len(session.turns) == 1
     generate(controller, qtbot, "Line")
-    assert session.conversation.turns[-1].status in ("end", "length")
+    assert session.turns[-1].status in ("end", "length")
 
 
 def test_closing_the_window_ends_the_processes(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
@@ -328,7 +324,7 @@ def test_closing_the_window_ends_the_processes(make_window: MakeWindow, qtbot: Q
     page.row.fields["max_tokens"].setValue(LONG)
     click(qtbot, page.compare)
     click(qtbot, page.write)
-    sessions = controller.playground_controller.sessions
+    sessions = controller.window.playground.sessions
     qtbot.waitUntil(lambda: all(session.state == "writing" for session in sessions), timeout=60_000)
     processes = [pid(session) for session in sessions]
     controller.window.close()
@@ -340,9 +336,9 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
 ) -> None:
     models("text")
     controller, page = open_page(make_window, qtbot, mode="echo")
-    qtbot.waitUntil(lambda: controller.playground_controller.machine is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.window.playground.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
-    controller.playground_controller.set_machine(replace(probe(), gpus=(gpu,)))
+    controller.window.playground.set_machine(replace(probe(), gpus=(gpu,)))
     assert page.device_label.text() == "Uses the GPU"
     (session,) = generate(controller, qtbot, "Line")
     assert session.key is not None
@@ -372,7 +368,7 @@ def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWind
     qtbot.waitUntil(lambda: "No checkpoint yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    assert not any(session.is_busy for session in controller.playground_controller.sessions)
+    assert not any(session.is_busy for session in controller.window.playground.sessions)
 
 
 def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
@@ -383,7 +379,7 @@ def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, mod
         field.selectAll()
         qtbot.keyClicks(field, typed)
         field.clearFocus()
-        assert page.row.sampling.top_p == pytest.approx(value), typed
+        assert page.row.sampling["top_p"] == pytest.approx(value), typed
     qtbot.keyClick(field, Qt.Key.Key_Up)
     assert field.text() == "0.95"
 

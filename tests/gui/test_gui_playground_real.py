@@ -31,7 +31,7 @@ def test_two_checkpoints_generate_what_the_command_line_generates(
     train(own_folders, text_file(tmp_path), "文本 run")
     controller = make_window()
     controller.window.show_page("try")
-    page, sessions = controller.window.playground, controller.playground_controller.sessions
+    page, sessions = controller.window.playground, controller.window.playground.sessions
     qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
     qtbot.mouseClick(page.compare, Qt.MouseButton.LeftButton)
     page.row.fields["max_tokens"].setValue(40)
@@ -39,7 +39,7 @@ def test_two_checkpoints_generate_what_the_command_line_generates(
     page.prompt.setPlainText("Line 第")
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=120_000)
-    texts = [session.conversation.turns[-1].text for session in sessions]
+    texts = [session.turns[-1].text for session in sessions]
     assert texts[0] != texts[1]
     older = own_folders / "runs" / "文本 run" / "checkpoints" / "step-00000001"
     flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
@@ -49,10 +49,10 @@ def test_two_checkpoints_generate_what_the_command_line_generates(
     page.row.fields["max_tokens"].setValue(90000)
     page.row.fields["temperature"].setValue(0)  # greedy decoding does not end by chance
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: all(session.conversation.turns[-1].text for session in sessions), timeout=60_000)
+    qtbot.waitUntil(lambda: all(session.turns[-1].text for session in sessions), timeout=60_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=20_000)
-    assert [session.conversation.turns[-1].status for session in sessions] == ["interrupted", "interrupted"]
+    assert [session.turns[-1].status for session in sessions] == ["interrupted", "interrupted"]
 
     processes = [session.process.pid for session in sessions if session.process is not None]
     assert len(processes) == 2
@@ -70,7 +70,7 @@ def test_a_chat_model_answers_turn_by_turn(
     train(own_folders, pairs, "chat")
     controller = make_window()
     controller.window.show_page("try")
-    page, session = controller.window.playground, controller.playground_controller.sessions[0]
+    page, session = controller.window.playground, controller.window.playground.sessions[0]
     qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
     page.row.fields["max_tokens"].setValue(4)
     for question in ("1 加 1？", "和 2？"):
@@ -78,6 +78,6 @@ def test_a_chat_model_answers_turn_by_turn(
         qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: not session.is_busy, timeout=120_000)
         assert page.prompt.toPlainText() == ""
-    first, second = session.conversation.turns
+    first, second = session.turns
     assert first.chat
     assert second.prompt_tokens > first.prompt_tokens

@@ -88,7 +88,7 @@ def test_ended_items_are_compared_requeued_cleared_and_opened(
     select(controller, "a", "b")
     click(qtbot, page.compare)
     assert compared == [[own_folders / "runs" / name for name in "ab"]]
-    assert list(controller.runs_controller.overlays.selected_colors) == compared[0]
+    assert list(controller.window.runs.overlays.selected_colors) == compared[0]
     controller.window.show_page("queue")
     select(controller, "bad")
     page.queue_actions["put_back"].trigger()
@@ -116,10 +116,10 @@ def test_an_item_follows_its_renamed_run(open_window: Open, qtbot: QtBot, own_fo
     enqueue(qtbot, controller, "old")
     item = items(controller)[0]
     item.state, item.run_dir = "done", str(own_folders / "runs" / "old")
-    controller.runs_controller.run_moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
+    controller.window.runs.folders.moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
     assert states(controller) == "新 name:done"
     assert Path(item.run_dir).name == "新 name"
-    controller.runs_controller.run_moved.emit(own_folders / "runs" / "新 name", None)
+    controller.window.runs.folders.moved.emit(own_folders / "runs" / "新 name", None)
     assert item.run_dir == ""
 
 

@@ -16,7 +16,7 @@ from runs_page import LEFT, add, message, open_page, press
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.pages.runs.dialogs import ComparisonDialog
-from app.pages.runs.export_controller import Exporter, choose_export_folder
+from app.pages.runs.exporter import Exporter, choose_export_folder
 from app.pages.runs.page import RunsPage
 from app.pages.runs.table import SHOWN
 from app.services.trainer_process import TrainerProcess
@@ -32,9 +32,9 @@ def test_a_comparison_lists_and_copies_settings_that_differ(
     paths = [add(own_folders, "a", 1000, learning_rate=1e-3), add(own_folders, "b", 2000, learning_rate=2e-3)]
     controller = make_window(language="zh")
     page = open_page(qtbot, controller, 2)
-    page.select(paths[:1])
+    page.table.select(paths[:1])
     assert not page.compare.isEnabled()
-    page.select(paths)
+    page.table.select(paths)
     press(qtbot, controller, "compareRuns")
     qtbot.waitUntil(lambda: controller.window.findChild(ComparisonDialog) is not None)
     shown = controller.window.findChild(ComparisonDialog)
@@ -53,9 +53,9 @@ def test_selected_runs_are_overlaid_until_they_are_hidden_or_deleted(
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     controller = make_window()
     page = open_page(qtbot, controller, 3)
-    page.select(paths[:2])
+    page.table.select(paths[:2])
     press(qtbot, controller, "showRuns")
-    overlays = controller.runs_controller.overlays
+    overlays = controller.window.runs.overlays
     qtbot.waitUntil(lambda: [one.name for one in overlays.visible_overlays(None)] == ["a", "b"], timeout=10_000)
     store = overlays.visible_overlays(None)[0].store
     assert len(store.series("train_loss")[0]) == 12
@@ -63,12 +63,12 @@ def test_selected_runs_are_overlaid_until_they_are_hidden_or_deleted(
     controller.window.show_page("plots")
     controller.window.show_page("runs")
     assert list(overlays.selected_colors) == paths[:2]
-    index = page.model.index(0, SHOWN)
+    index = page.proxy.index(0, SHOWN)
     qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
     assert list(overlays.selected_colors) == [paths[1]]
-    controller.runs_controller.rename(paths[1], "renamed")
+    controller.window.runs.folders.rename(paths[1], "renamed")
     assert [one.name for one in overlays.visible_overlays(None)] == ["renamed"]
-    controller.runs_controller._run_deleter.delete_permanently([own_folders / "runs" / "renamed"])
+    controller.window.runs.folders.delete([own_folders / "runs" / "renamed"], permanently=True)
     qtbot.waitUntil(lambda: overlays.selected_colors == {}, timeout=10_000)
     assert overlays.visible_overlays(None) == []
 
@@ -77,11 +77,11 @@ def test_the_displayed_run_is_not_overlaid_on_itself(make_window: MakeWindow, qt
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b"))]
     controller = make_window()
     open_page(qtbot, controller, 2)
-    controller.runs_controller.set_overlay_shown(paths, True)
+    controller.window.runs.set_overlay_shown(paths, True)
     controller.open_run(paths[0])
-    overlays = controller.runs_controller.overlays
+    overlays = controller.window.runs.overlays
     qtbot.waitUntil(
-        lambda: [one.name for one in overlays.visible_overlays(controller.runs_controller._plotted_run)] == ["b"],
+        lambda: [one.name for one in overlays.visible_overlays(controller.window.runs._plotted_run)] == ["b"],
         timeout=10_000,
     )
 
@@ -90,8 +90,8 @@ def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, ow
     paths = [add(own_folders, f"run {number}", 1000 * number, steps=15) for number in range(11)]
     controller = make_window()
     page = open_page(qtbot, controller, 11)
-    controller.runs_controller.set_overlay_shown(paths, True)
-    assert len(controller.runs_controller.overlays.selected_colors) == 10
+    controller.window.runs.set_overlay_shown(paths, True)
+    assert len(controller.window.runs.overlays.selected_colors) == 10
     assert "At most ten more runs" in message(page)
 
 
@@ -101,11 +101,11 @@ def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, ow
 def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int) -> tuple[RunsPage, Path]:
     """Select a checkpoint of a run, which has two. Returns the page and the checkpoint."""
     page = open_page(qtbot, controller, 1)
-    page.select([path])
+    page.table.select([path])
     checkpoints = page.details.checkpoints
     qtbot.waitUntil(lambda: len(checkpoints.model.rows) == 2)
     checkpoints.table.selectRow(row)
-    return page, checkpoints.model.rows[row].info.path
+    return page, checkpoints.model.rows[row].path
 
 
 def test_the_details_list_checkpoints_and_the_size_on_disk(
@@ -155,7 +155,7 @@ def test_generate_opens_the_playground_with_the_checkpoint(
     _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "generateFrom")
     assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
-    assert controller.playground_controller.sessions[0].selection.checkpoint == checkpoint
+    assert controller.window.playground.sessions[0].checkpoint == checkpoint
 
 
 def test_a_real_checkpoint_is_exported(
@@ -170,7 +170,7 @@ def test_a_real_checkpoint_is_exported(
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(target))
     controller = make_window()
     page = open_page(qtbot, controller, 1)
-    page.select([own_folders / "runs" / "真 run"])
+    page.table.select([own_folders / "runs" / "真 run"])
     qtbot.waitUntil(page.details.checkpoints.export.isEnabled)
     press(qtbot, controller, "exportFrom")
     assert not page.details.checkpoints.export.isEnabled()
@@ -187,7 +187,7 @@ def test_exporting_a_damaged_checkpoint_shows_an_error(
     path = add(own_folders, "a")
     controller = make_window()
     page, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
-    controller.runs_controller.exporter.start(checkpoint, own_folders.parent / "out")
+    controller.window.runs.exporter.start(checkpoint, own_folders.parent / "out")
     qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in message(page), timeout=30_000)
     assert not (own_folders.parent / "out").exists()
 
@@ -234,7 +234,7 @@ def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: Q
     controller.window.activateWindow()
     controller.window.focus_search()
     qtbot.keyClicks(page.search, "alone")
-    qtbot.waitUntil(lambda: len(page.model.rows) == 1)
+    qtbot.waitUntil(lambda: len(page.table.shown_rows()) == 1)
     qtbot.keyClick(page.search, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: page.paths() == [path])
     qtbot.keyClick(page.table, Qt.Key.Key_Return)

@@ -16,7 +16,7 @@ from recording import LONGEST_GAP_S, Heartbeat, Recorded, Run
 from app.core.metrics.metric_store import MetricStore
 from app.core.run_state import ProcessExited, ProcessStarted, RunRequest, RunState, RunStateMachine
 from app.services import trainer_process
-from app.services.trainer_process import LineSplitter, ProcessOutcome, TrainerProcess
+from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 
 
@@ -205,16 +205,6 @@ def test_the_trainer_command_is_unbuffered_utf8_and_not_pythonw(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "pythonw.exe"))
     expected = [str(tmp_path / "python.exe"), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
     assert trainer_process.trainer_command() == expected
-
-
-def test_line_splitting_does_not_depend_on_the_chunk_size() -> None:
-    content = b"".join(b"line %d\n" % number for number in range(50)) + b"rest"
-    for size in (1, 2, 7, 64, 1000):
-        splitter = LineSplitter()
-        for start in range(0, len(content), size):
-            splitter.feed(content[start : start + size])
-        splitter.finish()
-        assert b"\n".join(splitter.lines) == content
 
 
 # --- with the run state machine ----------------------------- --------------------------------------

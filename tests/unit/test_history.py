@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.core.history import run_list
-from app.core.history.run_list import EventReader, RunHistory
+from app.core.history.run_list import RunHistory
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 
@@ -27,7 +27,7 @@ def make_run(root: Path, name: str, started: float, *events: protocol.AnyEvent) 
 
 
 def read_events(path: Path) -> list[protocol.AnyEvent]:
-    return EventReader(path).read(budget_s=60.0)
+    return [event for events, _ in run_list.read_events(path) for event in events]
 
 
 def lock(path: Path) -> None:
@@ -119,15 +119,14 @@ def test_a_run_without_an_events_file_has_no_events(tmp_path: Path) -> None:
     assert read_events(tmp_path) == []
 
 
-def test_lines_that_span_chunks_are_read_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_read_completely_for_any_chunk_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 30)))
     for size in (1, 7, 100):
-        monkeypatch.setattr(run_list, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(run_list, "_CHUNK_LINES", size)
         assert len(read_events(path)) == 30
 
 
 def test_a_line_longer_than_any_event_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_list, "_CHUNK_BYTES", 1000)
     monkeypatch.setattr(run_list, "_MAX_LINE_BYTES", 5000)
     path = make_run(tmp_path, "a", 1.0)
     with (path / "events.jsonl").open("ab") as file:
@@ -139,22 +138,13 @@ def test_a_long_run_is_read_in_short_slices(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     line = protocol.encode(phase(1))
     (path / "events.jsonl").write_bytes(line * 300_000)
-    loader, longest, events, slices = EventReader(path), 0.0, 0, 0
+    slices, longest, events, fraction = run_list.read_events(path), 0.0, 0, 0.0
     gc.collect()
     gc.freeze()  # a collection would visit the objects of all earlier tests
-    while not loader.finished:
-        before = time.thread_time()
-        events += len(loader.read(budget_s=0.01))
-        longest, slices = max(longest, time.thread_time() - before), slices + 1
+    before = time.thread_time()
+    for found, fraction in slices:  # noqa: B007 - the last one
+        events += len(found)
+        longest, before = max(longest, time.thread_time() - before), time.thread_time()
     gc.unfreeze()
-    assert (events, loader.fraction) == (300_000, 1.0)
-    assert slices > 5
-    assert longest < 0.3
-
-
-def test_a_closed_reader_returns_no_events(tmp_path: Path) -> None:
-    path = make_run(tmp_path, "a", 1.0)
-    loader = EventReader(path)
-    loader.close()
-    loader.close()
-    assert loader.read() == []
+    assert (events, fraction) == (300_000, 1.0)
+    assert longest < 0.1

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from trainer_core import protocol
+from trainer_core import protocol, wire
 from trainer_core.config import Config
 from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import TraindeckError
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.trackers import wandb
 from trainer_core.trackers.wandb import WandbSink
 
@@ -67,6 +68,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def run_path(tmp_path: Path) -> Path:
     path = tmp_path / "运行 1"
     path.mkdir()
+    RunDir(path).write_config(Config(wandb_project="mine"))
     return path
 
 
@@ -77,14 +79,14 @@ def sent(run_path: Path) -> list[list[Any]]:
 def test_a_missing_package_is_reported_immediately(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TraindeckError) as caught:
-        WandbSink(Config(use_wandb=True), run_path)
+        WandbSink(run_path)
     assert caught.value.code == "wandb.unavailable"
     assert "wandb" in str(caught.value.params["reason"])
 
 
 def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
     installed()
-    sink = WandbSink(Config(wandb_project="mine"), run_path)
+    sink = WandbSink(run_path)
     for event in EVENTS.values():
         sink.write(event)
     sink.close()
@@ -106,7 +108,7 @@ def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
 def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
     installed()
     for _ in range(2):
-        WandbSink(Config(), run_path).close()
+        WandbSink(run_path).close()
     first, second = [values["id"] for kind, values in sent(run_path) if kind == "init"]
     assert first == second
 
@@ -122,7 +124,7 @@ def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
 def test_a_failed_start_is_reported_once(installed: Any, run_path: Path, behaviour: str, reason: str) -> None:
     installed(behaviour)
     told: list[TraindeckError] = []
-    sink = WandbSink(Config(), run_path, told.append)
+    sink = WandbSink(run_path, told.append)
     deadline = time.monotonic() + 20
     while not told and time.monotonic() < deadline:
         sink.write(EVENTS[protocol.Step])
@@ -136,7 +138,7 @@ def test_a_failed_start_is_reported_once(installed: Any, run_path: Path, behavio
 
 def test_without_the_service_the_run_is_stored_offline(installed: Any, run_path: Path) -> None:
     installed("if given.get('mode') != 'offline': raise errors.CommError('no network')")
-    sink = WandbSink(Config(), run_path, lambda error: None)
+    sink = WandbSink(run_path, lambda error: None)
     sink.write(EVENTS[protocol.Eval])
     sink.close()
     assert sent(run_path)[0][1]["mode"] == "offline"
@@ -149,7 +151,8 @@ def test_a_hanging_service_does_not_block_training(
 ) -> None:
     installed("time.sleep(30)")
     monkeypatch.setattr(wandb, "_CLOSE_TIMEOUT_S", 0.2)
-    sink = WandbSink(Config(), run_path)
+    monkeypatch.setattr(wire, "_DRAIN_TIMEOUT_S", 0.2)
+    sink = WandbSink(run_path)
     event = EVENTS[protocol.Step]
     start = time.perf_counter()
     for _ in range(20_000):
@@ -158,7 +161,7 @@ def test_a_hanging_service_does_not_block_training(
     sink.close()
     assert time.perf_counter() - start < spent + 2.0
     assert spent < 5.0  # 20,000 events
-    assert len(sink._queue) <= wandb._QUEUE_LENGTH
+    assert len(sink._stream._queue) <= wire._QUEUE_LENGTH
     sink._child.kill()
     sink._child.wait()
 
@@ -169,18 +172,18 @@ def test_a_callback_that_raises_is_ignored(installed: Any, run_path: Path) -> No
     def fail(error: TraindeckError) -> None:
         raise RuntimeError("the wire is closed")
 
-    sink = WandbSink(Config(), run_path, fail)
+    sink = WandbSink(run_path, fail)
     sink.close()
     assert sink.problem is not None
 
 
 def test_wandb_is_not_imported_into_the_trainer(installed: Any, run_path: Path) -> None:
     installed()
-    WandbSink(Config(), run_path).close()
+    WandbSink(run_path).close()
     assert "wandb" not in sys.modules
 
 
 def test_threads_end_on_close(installed: Any, run_path: Path) -> None:
     installed()
-    WandbSink(Config(), run_path).close()
+    WandbSink(run_path).close()
     assert "wandb" not in [thread.name for thread in threading.enumerate()]

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +28,14 @@ _READ_ERRORS: Final = (OSError, ValueError, KeyError, TypeError, AttributeError,
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """Content of a manifest. `eval_loss` is the validation loss of this step, if it was evaluated."""
+    """Content of a manifest. `eval_loss`: validation loss of this step, if it was evaluated. `saved`: Unix time."""
 
     path: Path
     step: int
     kind: str
     eval_loss: float | None
     bytes: int
+    saved: float = field(default=0.0, compare=False)
 
 
 def folder_name(step: int) -> str:
@@ -79,7 +80,8 @@ def read_info(folder: Path) -> CheckpointInfo | None:
         size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
         loss = None if manifest["eval_loss"] is None else float(manifest["eval_loss"])
         measured = loss if loss is not None and math.isfinite(loss) else None  # NaN has no sort order
-        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), measured, size)
+        saved = (folder / MANIFEST).stat().st_mtime
+        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), measured, size, saved)
     except _READ_ERRORS:
         return None
 

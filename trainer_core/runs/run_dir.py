@@ -251,6 +251,11 @@ def tail_events(path: Path, size: int = _TAIL_BYTES) -> Iterator[protocol.AnyEve
             lines = file.readlines()
     except OSError:
         return
+    yield from decode_events(lines)
+
+
+def decode_events(lines: Iterable[bytes]) -> Iterator[protocol.AnyEvent]:
+    """Events in lines of an event file; invalid lines are skipped."""
     for line in lines:
         with contextlib.suppress(protocol.ProtocolError):
             yield protocol.decode_event(line)

@@ -157,9 +157,10 @@ def sha256(path: Path) -> str:
 def folder_size(path: Path) -> int:
     """Bytes of all files below `path`; files that disappear meanwhile are skipped."""
     total = 0
-    for file in path.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += file.stat().st_size if file.is_file() else 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(folder, name).stat().st_size
     return total
 
 

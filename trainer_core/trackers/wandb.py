@@ -1,10 +1,9 @@
-"""Logs a run to Weights & Biases, from a child process: `python -m trainer_core.trackers.wandb`.
+"""Logs a run to Weights & Biases, from a child process: `python -m trainer_core.trackers.wandb RUN`.
 
 wandb asks for log-ins, waits for networks, patches streams and may block the exit of a process. None of that may affect
-training: `WandbSink` only appends events to a bounded queue, and a thread writes them to the child's stdin, one JSON
-object per line after a first line that describes the run. The child reports problems on stdout as `{"problem": "…"}`.
-What it cannot upload stays in the run's folder for `wandb sync`. The environment variables of wandb apply. No torch, no
-Qt, and no wandb in the trainer's process.
+training: `WandbSink` only queues events, and a thread writes them to the child's stdin. The child reports problems on
+stdout as `{"problem": "…"}`. What it cannot upload stays in the run's folder for `wandb sync`. wandb's own environment
+variables apply. No torch, no Qt, and no wandb in the trainer's process.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ import secrets
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
 from trainer_core import protocol
-from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process, files
+from trainer_core.wire import StreamSink
 
 _LOGGED_EVENTS: Final = (protocol.Step, protocol.Eval, protocol.Hardware, protocol.Sample, protocol.Done)
-_QUEUE_LENGTH: Final = 2000  # when it is full, the oldest event is dropped
 _CLOSE_TIMEOUT_S: Final = 15.0  # of the trainer; the upload continues without it
 _INIT_TIMEOUT_S: Final = 30
 _UPLOAD_TIMEOUT_S: Final = 300.0
@@ -44,69 +43,39 @@ def _log_problem(error: TraindeckError) -> None:
 
 
 class WandbSink:
-    """A sink of `wire.EventDispatcher`. Raises `wandb.unavailable` if wandb is not installed.
+    """A sink of `wire.EventDispatcher`. The run has its `config.yaml`. Raises `wandb.unavailable` if wandb is not
+    installed.
 
     The first later problem (no log-in, no network) is kept in `problem` and passed to `on_problem`, from a thread.
     """
 
-    def __init__(
-        self, config: Config, run_path: Path, on_problem: Callable[[TraindeckError], None] = _log_problem
-    ) -> None:
+    def __init__(self, run_path: Path, on_problem: Callable[[TraindeckError], None] = _log_problem) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise _unavailable_error("No module named 'wandb'")
         self.problem: TraindeckError | None = None
         self._on_problem = on_problem
-        self._queue: deque[bytes] = deque(maxlen=_QUEUE_LENGTH)
-        self._changed, self._closing = threading.Condition(), False
-        run = {
-            "project": config.wandb_project,
-            "id": _run_id(run_path),
-            "name": run_path.name,
-            "dir": str(run_path),
-            "config": to_dict(config),
-        }
-        self._queue.append(json.dumps(run).encode("ascii") + b"\n")
-        self._child = _start_child()
-        loops = (self._write_loop, self._read_loop)
-        self._threads = [threading.Thread(target=loop, name="wandb", daemon=True) for loop in loops]
-        for thread in self._threads:
-            thread.start()
+        self._child = _start_child(run_path)
+        self._input = cast("BinaryIO", self._child.stdin)
+        self._stream = StreamSink(self._input)
+        self._reader = threading.Thread(target=self._read_problems, name="wandb", daemon=True)
+        self._reader.start()
 
     def write(self, event: protocol.AnyEvent) -> None:
         """Queue an event; never waits, never raises."""
         if isinstance(event, _LOGGED_EVENTS) and self.problem is None:
-            with self._changed:
-                self._queue.append(protocol.encode(event))
-                self._changed.notify()
+            self._stream.write(event)
 
     def close(self) -> None:
         """Finish the run. Waits for the upload, but only for a few seconds: it continues after this process exits."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
+        if self._stream.close():
+            with contextlib.suppress(OSError):  # the child has exited
+                self._input.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(_CLOSE_TIMEOUT_S)
-            for thread in self._threads:
-                thread.join(1.0)
+            self._reader.join(1.0)
 
-    def _write_loop(self) -> None:
-        assert self._child.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # the child has exited; `_read_loop` reports why
-            while line := self._next_line():
-                self._child.stdin.write(line)
-                self._child.stdin.flush()
-        with contextlib.suppress(OSError):
-            self._child.stdin.close()
-
-    def _next_line(self) -> bytes:
-        with self._changed:
-            while not self._queue and not self._closing:
-                self._changed.wait()
-            return self._queue.popleft() if self._queue else b""
-
-    def _read_loop(self) -> None:
-        assert self._child.stdout is not None
-        for line in self._child.stdout:
+    def _read_problems(self) -> None:
+        for line in cast("BinaryIO", self._child.stdout):
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._set_problem(str(json.loads(line)["problem"]))
         code = self._child.wait()
@@ -137,10 +106,11 @@ def _run_id(run_path: Path) -> str:
     return run_id
 
 
-def _start_child() -> subprocess.Popen[bytes]:
+def _start_child(run_path: Path) -> subprocess.Popen[bytes]:
     quiet = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_DISABLE_GIT": "true", "WANDB_DISABLE_CODE": "true"}
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "trainer_core.trackers.wandb"],
+        [sys.executable, "-P", "-m", "trainer_core.trackers.wandb", str(run_path)],
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -154,11 +124,11 @@ def _start_child() -> subprocess.Popen[bytes]:
 # --- in the child ------------------------------------------------------------------------------------------
 
 
-def _main(lines: BinaryIO, output: BinaryIO) -> int:
+def _main(run_path: Path, lines: BinaryIO, output: BinaryIO) -> int:
     """Log the events in `lines` to their end. Returns the exit code."""
     try:
         wandb: Any = importlib.import_module("wandb")
-        run = _start_run(wandb, json.loads(lines.readline()), output)
+        run = _start_run(wandb, run_path, output)
     except Exception as error:  # noqa: BLE001 - wandb raises many types, and training continues without it
         _report_problem(output, error)
         return 0
@@ -174,8 +144,16 @@ def _main(lines: BinaryIO, output: BinaryIO) -> int:
     return 0
 
 
-def _start_run(wandb: Any, arguments: dict[str, Any], output: BinaryIO) -> Any:
+def _start_run(wandb: Any, run_path: Path, output: BinaryIO) -> Any:
     """Start or resume a run; offline if the service does not respond."""
+    config = run_dir.read_yaml(RunDir(run_path).config)
+    arguments = {
+        "project": config.get("wandb_project"),
+        "id": _run_id(run_path),
+        "name": run_path.name,
+        "dir": str(run_path),
+        "config": config,
+    }
     try:
         run = wandb.init(**arguments, resume="allow", settings=wandb.Settings(init_timeout=_INIT_TIMEOUT_S))
     except wandb.errors.CommError as error:
@@ -226,4 +204,4 @@ def _flatten(prefix: str, part: msgspec.Struct) -> dict[str, float]:
 if __name__ == "__main__":
     _output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps what libraries print apart
-    sys.exit(_main(sys.stdin.buffer, _output))
+    sys.exit(_main(Path(sys.argv[1]), sys.stdin.buffer, _output))

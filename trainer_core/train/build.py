@@ -93,7 +93,7 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             _copy_tokenizer(run, prepared)
             session.emit(_ready_event(trainer, prepared))
             if config.use_wandb:
-                _add_wandb(job, config, run)
+                _add_wandb(job, run)
             try:
                 with _monitoring(job, trainer):
                     done = trainer.run()
@@ -194,7 +194,7 @@ def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
         sampler.stop()
 
 
-def _add_wandb(job: CommandContext, config: Config, run: RunDir) -> None:
+def _add_wandb(job: CommandContext, run: RunDir) -> None:
     """Log to Weights & Biases; warns if it is not available."""
     from trainer_core.trackers.wandb import WandbSink
 
@@ -202,6 +202,6 @@ def _add_wandb(job: CommandContext, config: Config, run: RunDir) -> None:
         job.run_context.warn(problem.code, **problem.params)
 
     try:
-        job.dispatcher.add_sink(WandbSink(config, run.path, warn))
+        job.dispatcher.add_sink(WandbSink(run.path, warn))
     except TraindeckError as error:
         warn(error)

@@ -1,59 +1,14 @@
-"""Run folders: size and checkpoints, both read in slices, configurations, and rules for names."""
+"""Run folders: rules for names, and differences between configurations."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainer_core.config import Knob, knobs
-from trainer_core.runs import checkpoint_dir, file_locks, run_dir
-from trainer_core.runs.checkpoint_dir import CheckpointInfo
+from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
-
-NameProblem = Literal["", "empty", "impossible", "taken", "running", "gone"]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedCheckpoint:
-    """`saved_at`: seconds since the epoch."""
-
-    info: CheckpointInfo
-    saved_at: float
-
-
-def iter_folder_size(folder: Path) -> Iterator[int]:
-    """Running total of the bytes of all files in a folder, one value per entry. Links are not followed."""
-    total, waiting = 0, [os.fspath(folder)]
-    while waiting:
-        try:
-            entries = os.scandir(waiting.pop())
-        except OSError:  # deleted in the meantime, or no permission
-            continue
-        with entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-                yield total
-
-
-def iter_checkpoints(run: Path) -> Iterator[SavedCheckpoint]:
-    """Checkpoints with a readable manifest, newest first."""
-    try:
-        folders = checkpoint_dir.list_checkpoints(RunDir(run).checkpoints)
-    except OSError:
-        return
-    for folder in reversed(folders):
-        info = checkpoint_dir.read_info(folder)
-        if info is not None:
-            with contextlib.suppress(OSError):
-                yield SavedCheckpoint(info, (folder / checkpoint_dir.MANIFEST).stat().st_mtime)
 
 
 def is_running(run: Path) -> bool:
@@ -62,19 +17,21 @@ def is_running(run: Path) -> bool:
     return owner is not None and owner.alive
 
 
-def name_problem(run: Path, name: str) -> NameProblem:
-    """Why a run cannot be renamed to `name`; empty: it can. The rules of Windows apply on every system."""
+def name_problem(run: Path, name: str) -> str:
+    """Key of the text why a run cannot be renamed to `name`; empty: it can. The rules of Windows apply on every
+    system.
+    """
     if not name:
-        return "empty"
+        return "runs.name_required"
     if run_dir.safe_name(name) != name:
-        return "impossible"
+        return "runs.name_invalid"
     if not run.is_dir():
-        return "gone"
+        return "runs.not_found"
     if is_running(run):
-        return "running"
+        return "runs.rename_active"
     target = run.with_name(name)
     # On case-insensitive file systems, a change of case yields the same folder.
-    return "taken" if target.exists() and not target.samefile(run) else ""
+    return "runs.name_exists" if target.exists() and not target.samefile(run) else ""
 
 
 def unique_name(preferred: str, taken: Container[str] = (), root: Path | None = None) -> str:

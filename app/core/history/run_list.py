@@ -1,9 +1,10 @@
-"""List of the runs on disk, and reader of their events. Both work in slices that fit an event loop."""
+"""List of the runs on disk, and their events. Both are read in slices that fit an event loop."""
 
 from __future__ import annotations
 
 import contextlib
-import time
+import itertools
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,12 @@ from typing import Final
 
 from app.core.history import run_notes
 from app.core.history.run_notes import NOTES_FILE, RunNotes
-from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir, RunSummary
 
-_CHUNK_BYTES: Final = 256 * 1024
-_MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+_CHUNK_LINES: Final = 256
+_MAX_LINE_BYTES: Final = 1024 * 1024  # longer than any event
 _Stamp = tuple[object, ...]
 
 
@@ -114,61 +114,13 @@ def _file_stamp(path: Path) -> tuple[int, int]:
     return (stat.st_mtime_ns, stat.st_size)
 
 
-class EventReader:
-    """Reads the events of a run in slices: call `read` until `finished`."""
+def read_events(run: Path) -> Iterator[tuple[list[AnyEvent], float]]:
+    """The events of a run in chunks that take a few ms, each with the fraction of the file that has been read, 0..1.
 
-    def __init__(self, run_path: Path) -> None:
-        path = RunDir(run_path).events
-        self.finished = False
-        self._remainder = b""
-        self._bytes_read = 0
-        try:
-            self._size = path.stat().st_size
-            self._file = path.open("rb")
-        except OSError:
-            self._size, self.finished = 0, True
-
-    @property
-    def fraction(self) -> float:
-        """Fraction of the file that has been read, 0..1."""
-        return 1.0 if self.finished or not self._size else min(1.0, self._bytes_read / self._size)
-
-    def read(self, budget_s: float = 0.01) -> list[AnyEvent]:
-        """The events of at least one chunk, and of more within `budget_s` seconds. Invalid lines are skipped."""
-        found: list[AnyEvent] = []
-        deadline = time.perf_counter() + budget_s
-        while not self.finished:
-            found += self._read_chunk()
-            if time.perf_counter() >= deadline:
-                break
-        return found
-
-    def _read_chunk(self) -> list[AnyEvent]:
-        try:
-            chunk = self._file.read(_CHUNK_BYTES)
-        except OSError:
-            chunk = b""
-        self._bytes_read += len(chunk)
-        lines = (self._remainder + chunk).split(b"\n")
-        self._remainder = lines.pop()
-        if not chunk:  # end of file: the last event may lack its newline
-            lines.append(self._remainder)
-            self.close()
-        elif len(self._remainder) > _MAX_LINE_BYTES:
-            self._remainder = b"#"  # too long for an event: skip the rest of the line
-        return [event for event in map(_decode_or_none, lines) if event is not None]
-
-    def close(self) -> None:
-        """Close the file."""
-        if not self.finished:
-            self.finished = True
-            self._file.close()
-
-
-def _decode_or_none(line: bytes) -> AnyEvent | None:
-    if not line:
-        return None
-    try:
-        return protocol.decode_event(line)
-    except protocol.ProtocolError:
-        return None
+    Invalid lines are skipped.
+    """
+    with contextlib.suppress(OSError), RunDir(run).events.open("rb") as file:
+        size = max(1, os.fstat(file.fileno()).st_size)
+        lines = iter(lambda: file.readline(_MAX_LINE_BYTES), b"")
+        while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
+            yield list(run_dir.decode_events(chunk)), min(1.0, file.tell() / size)

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from PySide6.QtCore import QEvent, QKeyCombination, Qt, Signal
+from PySide6.QtCore import QEvent, QKeyCombination, Qt
 from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QShowEvent
-from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QHBoxLayout, QPlainTextEdit, QToolButton, QVBoxLayout
+from PySide6.QtWidgets import QPlainTextEdit
 
-from app.core.conversation import MAX_SEED, DeviceChoice, SamplingOptions
+from app.core.active_run import ActiveRun
+from app.core.conversation import DeviceChoice, choose_device
+from app.core.history.run_list import RunHistory
+from app.core.settings import Settings
 from app.pages.page import Page
 from app.pages.playground.model_column import ModelColumn
+from app.pages.playground.sampling_row import SamplingRow
+from app.services.generation_session import GenerationSession
+from app.services.trainer_process import TrainerProcess
 from app.texts import tr
 from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
     NoScrollComboBox,
-    TranslatableWidget,
     horizontal_layout,
-    label,
     push_button,
     set_object_name,
     set_text_if_changed,
+    vertical_layout,
 )
 from app.widgets.raw_text import set_raw_text_font
+from trainer_core import protocol
+from trainer_core.protocol import AnyEvent
 
 if TYPE_CHECKING:
-    from app.pages.playground.playground_controller import PlaygroundController
+    from trainer_core.system.hardware import MachineInfo
 
 _PROMPT_HEIGHT: Final = 66
 _SHORTCUTS: Final = {
@@ -37,33 +44,25 @@ _SHORTCUTS: Final = {
     "again": ("Ctrl+R",),
     "new": ("Ctrl+N",),
 }
-_FIELDS: Final = {  # object name, minimum, maximum, step, decimals
-    "temperature": ("temperature", 0.0, 5.0, 0.1, 2),
-    "top_k": ("topK", 0, 1_000_000, 1, 0),
-    "top_p": ("topP", 0.01, 1.0, 0.05, 2),
-    "max_tokens": ("maxTokens", 1, 100_000, 50, 0),
-    "seed": ("tryingSeed", 0, MAX_SEED, 1, 0),
-}
 
 
 class PlaygroundPage(Page):
     """Its shortcuts take precedence over the window's while it has the focus."""
 
-    generate_requested = Signal(str, SamplingOptions)
-    regenerate_requested = Signal(SamplingOptions)
-    stop_requested = Signal()
-    new_requested = Signal()
-    compare_toggled = Signal(bool)
-    device_chosen = Signal(str)
-    shown = Signal()
+    _active_run: ActiveRun  # these are set by `connect_services`
+    _history: RunHistory
+    _settings: Settings
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._controller: PlaygroundController | None = None  # displayed
+        self.sessions = [GenerationSession(TrainerProcess, self) for _ in range(2)]
+        self.machine: MachineInfo | None = None  # None: not probed yet
+        self._run_hello: protocol.Hello | None = None  # of the active run
+        self._runs: list[Path] = []  # with checkpoints, newest first
         self.compare, self.new = push_button("compare", checkable=True), push_button("newTalk")
         self.device_label = set_object_name(ElidedLabel(), "muted")
         self.device = set_object_name(NoScrollComboBox(), "tryDevice")
-        self.columns = (ModelColumn(palette), ModelColumn(palette))
+        self.columns = [ModelColumn(session, palette) for session in self.sessions]
         self.columns[1].hide()
         self.row = SamplingRow(palette)
         self.prompt = set_object_name(QPlainTextEdit(), "tryPrompt")
@@ -81,30 +80,30 @@ class PlaygroundPage(Page):
 
     def _build_layout(self) -> None:
         self.device_label.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        columns, buttons = QHBoxLayout(), QVBoxLayout()
-        columns.setSpacing(2 * SPACING)
-        for column in self.columns:
-            columns.addWidget(column, 1)
-        buttons.setSpacing(SPACING // 2)
+        buttons = vertical_layout(spacing=SPACING // 2)
         for button in (self.write, self.stop, self.again):
             buttons.addWidget(button)
         bottom = horizontal_layout((self.prompt, 1))
         bottom.addLayout(buttons)
-        layout = QVBoxLayout(self)
+        layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
         layout.addLayout(horizontal_layout(self.compare, self.new, (self.device_label, 1), self.device))
-        layout.addLayout(columns, 1)
+        layout.addLayout(horizontal_layout(*((column, 1) for column in self.columns), spacing=2 * SPACING), 1)
         layout.addWidget(self.row)
         layout.addLayout(bottom)
+        self.setLayout(layout)
 
     def _connect(self) -> None:
-        self.compare.clicked.connect(self.compare_toggled)
+        self.compare.toggled.connect(self._set_comparing)
         self.new.clicked.connect(self._start_new)
-        self.device.activated.connect(lambda: self.device_chosen.emit(self.device.currentData()))
-        self.write.clicked.connect(self._generate)
+        self.device.activated.connect(self._unload_from_other_device)
+        self.write.clicked.connect(lambda: self.generate(self.prompt.toPlainText()))
         self.again.clicked.connect(self._regenerate)
-        self.stop.clicked.connect(self.stop_requested)
+        self.stop.clicked.connect(self._stop_generation)
+        for session, column in zip(self.sessions, self.columns, strict=True):
+            session.changed.connect(self.refresh)
+            session.prompt_sent.connect(self._clear_prompt)
+            column.chosen.connect(lambda run, path, session=session: self._select(session, run, path))
         for name, action in self.keys.items():
             action.setShortcuts([QKeySequence(keys) for keys in _SHORTCUTS[name]])
             # For the list of shortcuts. `event` and `keyPressEvent` handle the keys before the window does.
@@ -112,18 +111,21 @@ class PlaygroundPage(Page):
             action.triggered.connect(self._buttons[name].click)
             self.addAction(action)
 
-    def _generate(self) -> None:
-        if not self._is_busy:
-            self.generate_requested.emit(self.prompt.toPlainText(), self.row.sampling)
+    def connect_services(self, active_run: ActiveRun, history: RunHistory, settings: Settings) -> None:
+        self._active_run, self._history, self._settings = active_run, history, settings
+        self.row.set_sampling(settings.sampling)
+        active_run.event_received.connect(self._on_event)
+        active_run.state_changed.connect(self.refresh_checkpoints)
 
-    def _regenerate(self) -> None:
-        self.row.randomize_seed()  # the same seed would generate the same text
-        self.regenerate_requested.emit(self.row.sampling)
+    def set_machine(self, machine: MachineInfo) -> None:
+        self.machine = machine
+        self.refresh()
 
-    def _start_new(self) -> None:
-        self.new_requested.emit()
-        self.prompt.clear()
-        self.prompt.setFocus()
+    def shutdown(self) -> None:
+        """End the processes."""
+        for session in self.sessions:
+            session.changed.disconnect(self.refresh)
+            session.shutdown()
 
     # --- shortcuts ------------------------------------------------------------------------------------------
 
@@ -144,37 +146,167 @@ class PlaygroundPage(Page):
         modifiers = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
         keys = QKeySequence(QKeyCombination(modifiers, Qt.Key(event.key())))
         found = next((action for action in self.keys.values() if keys in action.shortcuts()), None)
-        return None if found is self.keys["stop"] and not self._is_busy else found
+        return None if found is self.keys["stop"] and not self.is_busy else found
 
-    # --- state ----------------------------------------------------------------------------------------------
+    # --- models -------------------------------------------------------------------------------------------
 
-    def clear_prompt(self, prompt: str) -> None:
+    @property
+    def visible_sessions(self) -> list[GenerationSession]:
+        return self.sessions if self.compare.isChecked() else self.sessions[:1]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a model is loaded or generates."""
+        return any(session.is_busy for session in self.visible_sessions)
+
+    def select_checkpoint(self, checkpoint: Path) -> None:
+        """Select a checkpoint for the first session."""
+        self._select(self.sessions[0], checkpoint.parent.parent, checkpoint)
+
+    def _select(self, session: GenerationSession, run: Path | None, checkpoint: Path | None) -> None:
+        session.select(run, checkpoint)
+        self.refresh()
+
+    def _set_comparing(self, comparing: bool) -> None:
+        """Show two models side by side, or one."""
+        first, second = self.sessions
+        if not comparing:
+            second.unload()
+        elif second.run is None:
+            second.select(first.run, next((info.path for info in first.checkpoints[1:]), None))
+        self.refresh()
+
+    def on_run_moved(self, old: Path, new: Path | None) -> None:
+        """Follow a run whose folder was renamed to `new`, or deleted (None)."""
+        for session in self.sessions:
+            if session.run == old:
+                checkpoint = session.checkpoint
+                self._select(session, new, new / "checkpoints" / checkpoint.name if new and checkpoint else None)
+
+    @property
+    def _training_run(self) -> Path | None:
+        machine = self._active_run.machine
+        return Path(machine.run_dir) if machine.is_active and machine.run_dir else None
+
+    def _on_event(self, event: AnyEvent) -> None:
+        if isinstance(event, protocol.Hello):
+            self._run_hello = event
+        if isinstance(event, protocol.Hello | protocol.Checkpoint):
+            self.refresh_checkpoints()
+
+    def refresh_checkpoints(self) -> None:
+        """List the checkpoints on disk. A model leaves the GPU that a run needs, also while the page is hidden."""
+        if not self._active_run.machine.is_active:
+            self._run_hello = None
+        self._unload_from_other_device()
+        if self.isVisible():
+            self._runs = [run.path for run in self._history.runs if run.checkpoints]
+            if self.sessions[0].run is None:
+                self.sessions[0].run = next(iter(self._selectable_runs(None)), None)
+            for session in self.visible_sessions:
+                session.refresh_checkpoints()
+            self.refresh()
+
+    def _selectable_runs(self, selected: Path | None) -> list[Path]:
+        """Runs with a checkpoint, and the selected one; the active run first."""
+        training = self._training_run
+        listed = self._runs if selected is None or selected in self._runs else [*self._runs, selected]
+        return sorted(listed, key=lambda path: path != training)
+
+    # --- the device -----------------------------------------------------------------------------------------
+
+    def _choose_device(self) -> DeviceChoice:
+        gpus = len(self.machine.gpus) if self.machine else None
+        return choose_device(self.device.currentData() or "auto", gpus, self._training_device)
+
+    @property
+    def _training_device(self) -> str | None:
+        hello = self._run_hello
+        if not self._active_run.machine.is_active:
+            return None
+        if hello is None:
+            return "auto"
+        on_cpu = bool(hello.devices) and hello.devices[0].startswith("CPU")
+        return None if on_cpu else str(hello.config.get("device", "auto"))
+
+    def _unload_from_other_device(self) -> None:
+        device = self._choose_device().flag
+        for session in self.sessions:
+            if session.key is not None and session.key[1] != device and not session.is_busy:
+                session.unload()
+        self.refresh()
+
+    def _list_devices(self) -> None:
+        gpus, selected = len(self.machine.gpus) if self.machine else 0, self.device.currentData()
+        devices = {"auto": tr("playground.device_auto"), "cpu": "CPU"}
+        devices |= {f"cuda:{number}": "GPU" if gpus == 1 else f"GPU {number}" for number in range(gpus)}
+        if [self.device.itemText(index) for index in range(self.device.count())] != list(devices.values()):
+            self.device.clear()
+            for device, text in devices.items():
+                self.device.addItem(text, device)
+            self.device.setCurrentIndex(max(0, self.device.findData(selected)))
+
+    # --- generating ---------------------------------------------------------------------------------------
+
+    def generate(self, prompt: str) -> None:
+        """Generate text with every visible model."""
+        answers = any(session.loaded is not None and session.loaded.chat for session in self.visible_sessions)
+        if self.is_busy or (answers and not prompt.strip()):
+            return
+        self._settings.sampling = self.row.sampling
+        for session in self.visible_sessions:
+            session.refresh_checkpoints()
+            if (checkpoint := session.selected_path) is not None:
+                session.generate((checkpoint, self._choose_device().flag), prompt, self.row.sampling)
+        self.refresh()
+
+    def _regenerate(self) -> None:
+        """Replace the last text by one with another seed."""
+        last = next((session.turns[-1] for session in self.visible_sessions if session.turns), None)
+        if last is None or self.is_busy:
+            return
+        self.row.randomize_seed()  # the same seed would generate the same text
+        for session in self.visible_sessions:
+            if session.turns and session.turns[-1].prompt == last.prompt:
+                session.turns.pop()
+        self.generate(last.prompt)
+
+    def _stop_generation(self) -> None:
+        for session in self.visible_sessions:
+            session.stop_generation()
+
+    def _start_new(self) -> None:
+        for session in self.sessions:
+            session.turns.clear()
+        self.prompt.clear()
+        self.prompt.setFocus()
+        self.refresh()
+
+    def _clear_prompt(self, prompt: str) -> None:
         """Clear the input after `prompt` was sent as a question."""
         if self.prompt.toPlainText() == prompt:
             self.prompt.clear()
 
-    @property
-    def _is_busy(self) -> bool:
-        return self._controller is not None and self._controller.is_busy
+    # --- display ------------------------------------------------------------------------------------------
 
-    def display(self, controller: PlaygroundController) -> None:
-        """Show the state of the controller, without its columns."""
-        self._controller = controller
-        busy, can_generate = controller.is_busy, controller.can_generate
-        has_turns = any(session.conversation.turns for session in controller.visible_sessions)
-        self.columns[1].setVisible(controller.comparing)
-        self.compare.setChecked(controller.comparing)
+    def refresh(self) -> None:
+        if not self.isVisible():
+            return
+        self._list_devices()
+        busy, sessions = self.is_busy, self.visible_sessions
+        can_generate = any(session.selected_path is not None for session in sessions)
+        has_turns = any(session.turns for session in sessions)
         self._show_stop(busy)
         self.new.setEnabled(has_turns and not busy)
         self.write.setEnabled(can_generate)
         self.again.setEnabled(can_generate and has_turns and not busy)
-        self._list_devices(len(controller.machine.gpus) if controller.machine else 0, controller.requested_device)
-        self.device_label.setText(_format_device_reason(controller.device))
-        hint = tr("playground.transcript_hint")
-        if not can_generate:
-            hint = tr("playground.empty_page")
-        for column in self.columns:
+        reason = self._choose_device().reason
+        self.device_label.setText(tr(reason) if reason else "")
+        hint = tr("playground.transcript_hint") if can_generate else tr("playground.empty_page")
+        self.columns[1].setVisible(len(sessions) > 1)
+        for session, column in zip(sessions, self.columns, strict=False):
             set_text_if_changed(column.transcript.note, hint)
+            column.display(self._selectable_runs(session.run), self._training_run)
 
     def _show_stop(self, busy: bool) -> None:
         """Show Stop in place of Generate, or vice versa, and keep the focus."""
@@ -185,31 +317,22 @@ class PlaygroundPage(Page):
         if focused:
             shown.setFocus()
 
-    def _list_devices(self, gpus: int, selected: str) -> None:
-        devices = {"auto": tr("playground.device_auto"), "cpu": "CPU"}
-        for number in range(gpus):
-            devices[f"cuda:{number}"] = "GPU" if gpus == 1 else f"GPU {number}"
-        if [self.device.itemText(index) for index in range(self.device.count())] != list(devices.values()):
-            self.device.clear()
-            for device, text in devices.items():
-                self.device.addItem(text, device)
-        self.device.setCurrentIndex(max(0, self.device.findData(selected)))
-
     def retheme(self, palette: Palette) -> None:
         self.row.retheme(palette)
         self.write.setIcon(icon("start", palette.on_accent, palette.muted))
         self.stop.setIcon(icon("stop", palette.text, palette.muted))
         for column in self.columns:
-            column.retheme(palette)
+            column.transcript.retheme(palette)
 
     def retranslate(self) -> None:
-        for button, text, tooltip in (
-            (self.compare, tr("playground.compare"), tr("playground.compare_hint")),
-            (self.new, tr("playground.new_conversation"), tr("playground.new_conversation_hint")),
-            (self.write, tr("playground.generate"), tr("playground.ctrl_enter")),
-            (self.stop, tr("playground.stop"), tr("playground.stop_hint")),
-            (self.again, tr("playground.regenerate"), tr("playground.regenerate_hint")),
-        ):
+        texts: dict[Any, tuple[str, str]] = {
+            self.compare: (tr("playground.compare"), tr("playground.compare_hint")),
+            self.new: (tr("playground.new_conversation"), tr("playground.new_conversation_hint")),
+            self.write: (tr("playground.generate"), tr("playground.ctrl_enter")),
+            self.stop: (tr("playground.stop"), tr("playground.stop_hint")),
+            self.again: (tr("playground.regenerate"), tr("playground.regenerate_hint")),
+        }
+        for button, (text, tooltip) in texts.items():
             button.setText(text)
             button.setToolTip(tooltip)
         self.device.setAccessibleName(tr("playground.device"))
@@ -217,88 +340,8 @@ class PlaygroundPage(Page):
         self.prompt.setPlaceholderText(tr("playground.prompt_hint"))
         for name, action in self.keys.items():
             action.setText(self._buttons[name].text())
-        if self._controller is not None:
-            self.display(self._controller)
+        self.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
-        self.shown.emit()
-
-
-def _format_device_reason(device: DeviceChoice) -> str:
-    """The device that models are loaded on, and why."""
-    return {
-        "gpu": tr("playground.device_gpu"),
-        "no_gpu": tr("playground.device_no_gpu"),
-        "run_has_gpu": tr("playground.device_gpu_busy"),
-        "other_gpu": tr("playground.device_other_gpu"),
-    }.get(device.reason, "")
-
-
-class _SpinBox(QDoubleSpinBox):
-    def textFromValue(self, value: float) -> str:  # noqa: N802 - Qt's name
-        return f"{value:.{self.decimals()}f}".rstrip("0").rstrip(".") if self.decimals() else f"{value:.0f}"
-
-
-class SamplingRow(TranslatableWidget):
-    """One spin box per option, below its name."""
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.fields = {name: _spin_box(*arguments) for name, arguments in _FIELDS.items()}
-        self.dice = set_object_name(QToolButton(), "dice")
-        self._names = {name: label("muted") for name in _FIELDS}
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(SPACING)
-        grid.setVerticalSpacing(2)
-        for column, (name, field) in enumerate(self.fields.items()):
-            grid.addWidget(self._names[name], 0, column)
-            grid.addWidget(field, 1, column)
-            grid.setColumnStretch(column, 1)
-            self._names[name].setBuddy(field)
-        grid.addWidget(self.dice, 1, len(self.fields))
-        self.set_sampling(SamplingOptions())
-        self.dice.clicked.connect(self.randomize_seed)
-        self.retheme(palette)
-        self.retranslate()
-
-    @property
-    def sampling(self) -> SamplingOptions:
-        return SamplingOptions.from_mapping({name: field.value() for name, field in self.fields.items()})
-
-    def set_sampling(self, sampling: SamplingOptions) -> None:
-        for name, field in self.fields.items():
-            field.setValue(getattr(sampling, name))
-
-    def randomize_seed(self) -> None:
-        self.fields["seed"].setValue(random.randrange(1, 1_000_000))
-
-    def retheme(self, palette: Palette) -> None:
-        self.dice.setIcon(icon("dice", palette.text, palette.muted))
-
-    def retranslate(self) -> None:
-        texts = {
-            "temperature": (tr("playground.temperature"), tr("playground.temperature_hint")),
-            "top_k": (tr("playground.top_k"), tr("playground.top_k_hint")),
-            "top_p": (tr("playground.top_p"), tr("playground.top_p_hint")),
-            "max_tokens": (tr("playground.max_tokens"), tr("playground.max_tokens_hint")),
-            "seed": (tr("playground.seed"), tr("playground.seed_hint")),
-        }
-        for name, field in self.fields.items():
-            title, help_ = texts[name]
-            tooltip = f"{help_} ({field.minimum():g} – {field.maximum():,.15g})"
-            self._names[name].setText(title)
-            for widget in (field, self._names[name]):
-                widget.setToolTip(tooltip)
-            field.setAccessibleName(title)
-            field.setAccessibleDescription(tooltip)
-        self.dice.setToolTip(tr("playground.another_seed"))
-        self.dice.setAccessibleName(tr("playground.another_seed"))
-
-
-def _spin_box(name: str, low: float, high: float, step: float, decimals: int) -> QDoubleSpinBox:
-    box = set_object_name(_SpinBox(decimals=decimals, minimum=low, maximum=high, singleStep=step), name)
-    box.lineEdit().setTextMargins(4, 0, 4, 0)
-    box.setMinimumWidth(48)
-    return box
+        self.refresh_checkpoints()

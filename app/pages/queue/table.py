@@ -62,7 +62,7 @@ class QueueTable(RowTable[QueueItem]):
 
     def display(self, items: Sequence[QueueItem]) -> None:
         """Show these items."""
-        self.set_rows(items)
+        self.row_model.set_rows(items)
         self.set_page_width(self._page_width)
         self.empty.setVisible(not items)
 
@@ -120,7 +120,7 @@ class QueueModel(TableModel[QueueItem]):
         if self._progress == (text, fraction, restarting):
             return
         self._progress = (text, fraction, restarting)
-        self.update_rows(self.rows)
+        self.emit_data_changed()
 
     def flags(self, index: Index) -> Qt.ItemFlag:
         flag = Qt.ItemFlag

@@ -9,8 +9,6 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from app.core.history.run_files import SavedCheckpoint
-from app.core.history.run_list import RunRow
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -22,9 +20,19 @@ from app.widgets.basic import (
     push_button,
     vertical_layout,
 )
-from app.widgets.table import Column, Index, Role, RowTable, TableModel, number_column
+from app.widgets.table import Column, RowTable, TableModel, number_column
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.run_dir import RunDir, RunSummary
 
 _MIN_ROWS: Final = 4  # visible
+_COLUMNS: Final[dict[str, Column[CheckpointInfo]]] = {
+    "step": number_column("runs.step", lambda info: formatting.format_count(info.step), 74),
+    "kind": Column("runs.kind", lambda info: formatting.format_checkpoint_kind(info.kind)),
+    "loss": number_column("runs.eval_loss", lambda info: formatting.format_loss(info.eval_loss), 72),
+    "size": number_column("runs.size", lambda info: formatting.format_file_size(info.bytes), 78, 330),
+    "when": Column("runs.saved", lambda info: formatting.format_timestamp(info.saved), 120, 450),
+}
 
 
 class CheckpointList(TranslatableWidget):
@@ -36,9 +44,9 @@ class CheckpointList(TranslatableWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._row: RunRow | None = None
+        self._run: RunSummary | None = None
         self._can_resume, self._exporting = True, False
-        self.model = CheckpointModel()
+        self.model: TableModel[CheckpointInfo] = TableModel(_COLUMNS, lambda info: info.path)
         self.table = RowTable(self.model, "checkpoints", row_padding=SPACING // 2)
         self.table.setSelectionMode(RowTable.SelectionMode.SingleSelection)
         self.table.setMinimumHeight((_MIN_ROWS + 1) * (self.table.fontMetrics().lineSpacing() + SPACING))
@@ -62,25 +70,16 @@ class CheckpointList(TranslatableWidget):
         super().resizeEvent(event)
         self.table.hide_columns(event.size().width())
 
-    def display(self, row: RunRow | None) -> None:
-        """Show a run, whose checkpoints follow in `set_checkpoints`."""
-        if row is None or self._row is None or row.path != self._row.path:
-            self.table.set_rows([])
-            self.empty.hide()
-        self._row = row
-        self._update_buttons()
-
-    def set_checkpoints(self, checkpoints: list[SavedCheckpoint]) -> None:
-        """Show all checkpoints of the run, newest first."""
-        self.table.set_rows(checkpoints)
-        if self.selected() is None:
-            self.table.selectRow(0)
-        self.empty.setVisible(not checkpoints)
-        self._update_buttons()
-
-    def set_can_resume(self, can_resume: bool) -> None:
-        """`can_resume`: this window trains no run."""
+    def display(self, run: RunSummary | None, *, can_resume: bool) -> None:
+        """Show the checkpoints of a run. They are read again if the run has changed."""
         self._can_resume = can_resume
+        if run is not self._run:
+            self._run = run
+            infos = checkpoint_dir.list_infos(RunDir(run.path).checkpoints) if run is not None else []
+            self.model.set_rows(infos[::-1])
+            if infos and self.selected() is None:
+                self.table.selectRow(0)
+            self.empty.setVisible(not infos)
         self._update_buttons()
 
     def set_exporting(self, exporting: bool) -> None:
@@ -90,22 +89,21 @@ class CheckpointList(TranslatableWidget):
             move_focus(self.export, self.table)
         self._update_buttons()
 
-    def selected(self) -> SavedCheckpoint | None:
+    def selected(self) -> CheckpointInfo | None:
         return next(iter(self.table.selected_rows()), None)
 
     def _emit(self, signal: Any) -> None:
-        checkpoint = self.selected()
-        if checkpoint is not None:
-            signal.emit(checkpoint.info.path)
+        if (checkpoint := self.selected()) is not None:
+            signal.emit(checkpoint.path)
 
     def _update_buttons(self) -> None:
-        checkpoint, run = self.selected(), self._row.run if self._row else None
+        checkpoint, run = self.selected(), self._run
         self.generate.setEnabled(checkpoint is not None)
         self.export.setEnabled(checkpoint is not None and not self._exporting)
-        resumable = checkpoint is not None and run is not None and run.state != "running" and self._can_resume
-        if resumable and checkpoint is not None and run is not None and run.state == "finished":
-            resumable = checkpoint.info.step < run.step
-        self.resume.setEnabled(resumable)
+        can_resume = checkpoint is not None and run is not None and run.state != "running" and self._can_resume
+        if can_resume and checkpoint is not None and run is not None and run.state == "finished":
+            can_resume = checkpoint.step < run.step
+        self.resume.setEnabled(can_resume)
 
     def retranslate(self) -> None:
         self.resume.setText(tr("runs.resume_from_here"))
@@ -117,34 +115,3 @@ class CheckpointList(TranslatableWidget):
         self.empty.setText(tr("runs.no_checkpoints"))
         self.table.setAccessibleName(tr("runs.checkpoints"))
         self.table.retranslate()
-
-
-def _format_kind(kind: str) -> str:
-    """Translated `protocol.CheckpointKind`."""
-    return {
-        "regular": tr("runs.regular"),
-        "best": tr("runs.best"),
-        "final": tr("runs.final"),
-        "emergency": tr("runs.emergency"),
-    }.get(kind, kind)
-
-
-_COLUMNS: Final[dict[str, Column[SavedCheckpoint]]] = {
-    "step": number_column("runs.step", lambda checkpoint: formatting.format_count(checkpoint.info.step), 74),
-    "kind": Column("runs.kind", lambda checkpoint: _format_kind(checkpoint.info.kind)),
-    "loss": number_column("runs.eval_loss", lambda checkpoint: formatting.format_loss(checkpoint.info.eval_loss), 72),
-    "size": number_column("runs.size", lambda checkpoint: formatting.format_file_size(checkpoint.info.bytes), 78, 330),
-    "when": Column("runs.saved", lambda checkpoint: formatting.format_timestamp(checkpoint.saved_at), 120, 450),
-}
-
-
-class CheckpointModel(TableModel[SavedCheckpoint]):
-    """Checkpoints of one run."""
-
-    def __init__(self) -> None:
-        super().__init__(_COLUMNS, lambda checkpoint: checkpoint.info.path)
-
-    def data(self, index: Index, role: int = 0) -> Any:
-        if role == Role.ToolTipRole:
-            return str(self.rows[index.row()].info.path)
-        return super().data(index, role)

@@ -6,20 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QBoxLayout,
-    QGridLayout,
-    QPlainTextEdit,
-    QSizePolicy,
-    QStackedLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QPlainTextEdit, QSizePolicy, QStackedLayout, QWidget
 
 from app.core.history.run_list import RunRow
 from app.core.history.run_notes import parse_tags
 from app.pages.runs.checkpoints import CheckpointList
+from app.pages.runs.table import RUN_COLUMNS
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -32,20 +26,17 @@ from app.widgets.basic import (
     set_object_name,
     vertical_layout,
 )
-from trainer_core.runs.run_dir import RunSummary
 
 _SAVE_DELAY_MS: Final = 800  # after the last key press
 _SIDE_BY_SIDE_WIDTH: Final = 680  # from here on, the checkpoints are beside the facts
-_FACTS: Final[dict[str, tuple[str, Callable[[RunSummary], str]]]] = {
-    "state": ("runs.state", lambda run: formatting.format_stored_run_state(run.state)),
-    "started": ("runs.started", lambda run: formatting.format_timestamp(run.started)),
-    "step": ("common.progress", lambda run: formatting.format_progress(run.step, run.total_steps or None, "steps")),
-    "time": ("runs.training_time", lambda run: formatting.format_duration(run.seconds or None)),
-    "loss": ("runs.best_loss", lambda run: formatting.format_loss(run.best_loss)),
-    "speed": ("runs.tokens_s", lambda run: formatting.format_rate(run.tokens_per_s)),
-    "size": ("runs.size_on_disk", lambda run: ""),  # measured
-    "last": ("runs.last_loss", lambda run: formatting.format_loss(run.last_loss)),
-    "data": ("common.data", lambda run: ", ".join(map(formatting.format_data_source, run.data)) or "–"),
+_FACTS: Final[dict[str, tuple[str, Callable[[RunRow], str]]]] = {
+    **{
+        name: (RUN_COLUMNS[name].title, RUN_COLUMNS[name].text)
+        for name in ("state", "started", "step", "time", "loss", "speed")
+    },
+    "size": ("runs.size_on_disk", lambda row: ""),  # measured
+    "last": ("runs.last_loss", lambda row: formatting.format_loss(row.run.last_loss)),
+    "data": ("common.data", lambda row: ", ".join(map(formatting.format_data_source, row.run.data)) or "–"),
 }
 """Title and text of each fact."""
 
@@ -53,13 +44,13 @@ _FACTS: Final[dict[str, tuple[str, Callable[[RunSummary], str]]]] = {
 class RunDetails(TranslatableWidget):
     """Details of the selected run. Edits are saved after a pause in typing, and before another run is shown."""
 
-    note_changed = Signal(Path, str)
-    tags_changed = Signal(Path, tuple)
+    notes_edited = Signal(Path, str, tuple)  # a run, its note, its tags
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._row: RunRow | None = None
-        self._selected_count = 0
+        self._rows: list[RunRow] = []
+        self._edited_run: Path | None = None
+        self._saved_notes: tuple[str, tuple[str, ...]] = ("", ())
         self._size_text = "…"
         self.title = set_object_name(ElidedLabel(Qt.TextElideMode.ElideMiddle), "section")
         self.facts = {name: (label("muted"), ElidedLabel()) for name in _FACTS}
@@ -73,10 +64,8 @@ class RunDetails(TranslatableWidget):
         self._arrange()
         self.note.textChanged.connect(self._save_timer.start)
         self.tags.textEdited.connect(self._save_timer.start)
-        self.tags.editingFinished.connect(self.save)
-        self.note.installEventFilter(self)
         self.retranslate()
-        self.display(None, 0)
+        self.display([], can_resume=False)
 
     def _arrange(self) -> None:
         facts = QGridLayout()
@@ -120,21 +109,22 @@ class RunDetails(TranslatableWidget):
         wide = event.size().width() >= _SIDE_BY_SIDE_WIDTH
         self._columns.setDirection(QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom)
 
-    def display(self, row: RunRow | None, selected_count: int) -> None:
-        """Show a run; None: `selected_count` runs are selected, not exactly one."""
-        is_same = row is not None and self._row is not None and row.path == self._row.path
-        if not is_same:
-            self.save()
+    def display(self, rows: list[RunRow], *, can_resume: bool) -> None:
+        """Show the selected runs: the details of one, or the number of several."""
+        if [row.path for row in rows] != [row.path for row in self._rows]:
             self._size_text = "…"
-        self._row, self._selected_count = row, selected_count
+        self._rows = rows
+        row = rows[0] if len(rows) == 1 else None
+        path = row.path if row is not None else None
+        if path != self._edited_run:
+            self.save()
+            self._edited_run = path
+            self._saved_notes = (row.notes.note, row.notes.tags) if row is not None else ("", ())
+            self.note.setPlainText(self._saved_notes[0])
+            self.tags.setText(", ".join(self._saved_notes[1]))
+            self._save_timer.stop()
         self._stack.setCurrentIndex(0 if row is not None else 1)
-        self.checkpoints.display(row)
-        if row is not None and not (is_same and self._save_timer.isActive()):
-            if not (is_same and self.note.hasFocus()) and self.note.toPlainText() != row.notes.note:
-                with QSignalBlocker(self.note):
-                    self.note.setPlainText(row.notes.note)
-            if not (is_same and self.tags.hasFocus()):
-                self.tags.setText(", ".join(row.notes.tags))
+        self.checkpoints.display(row.run if row is not None else None, can_resume=can_resume)
         self._show_facts()
 
     def show_size(self, size: int) -> None:
@@ -145,32 +135,21 @@ class RunDetails(TranslatableWidget):
     def save(self) -> None:
         """Emit the edits that are not saved yet."""
         self._save_timer.stop()
-        row = self._row
-        if row is None:
-            return
-        note, tags = self.note.toPlainText(), parse_tags(self.tags.text())
-        if note != row.notes.note:
-            self.note_changed.emit(row.path, note)
-        if tags != row.notes.tags:
-            self.tags_changed.emit(row.path, tags)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
-        if watched is self.note and event.type() == QEvent.Type.FocusOut:
-            self.save()
-        return super().eventFilter(watched, event)
+        notes = self.note.toPlainText(), parse_tags(self.tags.text())
+        if self._edited_run is not None and notes != self._saved_notes:
+            self._saved_notes = notes
+            self.notes_edited.emit(self._edited_run, *notes)
 
     def _show_facts(self) -> None:
-        if self._row is None:
-            count = self._selected_count
-            several = tr("runs.selection", count=count, size=self._size_text)
-            self.title.setText(several if count else "")
-            hint = "runs.selection_hint" if count else "runs.details_hint"
-            self.hint.setText(tr(hint))
+        count = len(self._rows)
+        if count != 1:
+            self.title.setText(tr("runs.selection", count=count, size=self._size_text) if count else "")
+            self.hint.setText(tr("runs.selection_hint") if count else tr("runs.details_hint"))
             return
-        run = self._row.run
+        row, run = self._rows[0], self._rows[0].run
         self.title.setText(run.name)
         for name, (_, format_fact) in _FACTS.items():
-            self.facts[name][1].setText(self._size_text if name == "size" else format_fact(run))
+            self.facts[name][1].setText(self._size_text if name == "size" else format_fact(row))
         error = run.error if run.state == "failed" else None
         self.error.setText(formatting.localized_message(*error) if error else "")
         self.error.setVisible(error is not None)

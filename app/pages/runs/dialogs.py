@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -18,7 +18,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.core.history.run_files import config_differences
+from app.core.history.run_list import RunRow
 from app.knob_texts import knob_label, knob_unit_suffix
+from app.pages.runs.table import RUN_COLUMNS
+from app.services import desktop_shell
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -32,7 +36,8 @@ from app.widgets.basic import (
 )
 from app.widgets.table import configure_table
 from trainer_core.config import Knob
-from trainer_core.runs.run_dir import RunSummary
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 
 _MAX_NAMES: Final = 8  # in the question before runs are deleted
 _TITLE_WIDTH: Final = 210  # pixels
@@ -43,11 +48,9 @@ _MAX_STRETCHED_RUNS: Final = 5  # more are scrolled
 class DeleteDialog(QMessageBox):
     """Asks whether to move runs to the recycle bin or, if there is none, to delete them permanently."""
 
-    def __init__(
-        self, runs: Sequence[Path], delete: Callable[[], None], parent: QWidget, *, permanently: bool = False
-    ) -> None:
+    def __init__(self, runs: list[Path], parent: QWidget, *, permanently: bool) -> None:
         super().__init__(parent)
-        self._runs = list(runs)
+        self.runs = runs
         self.setIcon(QMessageBox.Icon.Warning if permanently else QMessageBox.Icon.Question)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setWindowModality(Qt.WindowModality.WindowModal)
@@ -61,42 +64,30 @@ class DeleteDialog(QMessageBox):
         accept = tr("runs.delete_permanently") if permanently else tr("runs.recycle")
         self.delete_button = self.addButton(accept, QMessageBox.ButtonRole.DestructiveRole)
         self.delete_button.setObjectName("deleteRuns")
-        self.delete_button.clicked.connect(delete)
         cancel = self.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
         self.setDefaultButton(cancel if permanently else self.delete_button)
         self.setEscapeButton(cancel)
         self.show_size(None)
-        self.open()
 
     def show_size(self, size: int | None) -> None:
-        """Show the bytes on disk of all runs; None: not yet counted."""
-        names = [run.name for run in self._runs[:_MAX_NAMES]] + ["…"] * (len(self._runs) > _MAX_NAMES)
+        """Show the bytes on disk of all runs; None: not yet measured."""
         on_disk = tr("runs.size_on_disk_value", size="…" if size is None else formatting.format_file_size(size))
+        names = [run.name for run in self.runs[:_MAX_NAMES]] + ["…"] * (len(self.runs) > _MAX_NAMES)
         self.setInformativeText("\n".join([*names, "", on_disk]))
 
 
 class ComparisonDialog(QDialog):
     """Results of runs and the settings in which they differ, one column per run."""
 
-    copy_requested = Signal(str)  # tab-separated values
-
-    def __init__(
-        self,
-        runs: Sequence[RunSummary],
-        differences: Sequence[tuple[Knob, Sequence[Any]]],
-        parent: QWidget | None = None,
-    ) -> None:
+    def __init__(self, runs: Sequence[RunRow], parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setObjectName("comparison")
         self.setWindowTitle(tr("runs.comparison", count=len(runs)))
+        columns = [RUN_COLUMNS[name] for name in ("name", "state", "step", "loss", "speed", "time")]
+        differences = config_differences([run_dir.read_yaml(RunDir(row.path).config) for row in runs])
         self.rows = [
-            [tr("runs.name"), *(run.name for run in runs)],
-            [tr("runs.state"), *(formatting.format_stored_run_state(run.state) for run in runs)],
-            [tr("runs.steps"), *(formatting.format_count(run.step) for run in runs)],
-            [tr("runs.best_loss"), *(formatting.format_loss(run.best_loss) for run in runs)],
-            [tr("runs.tokens_s"), *(formatting.format_rate(run.tokens_per_s) for run in runs)],
-            [tr("runs.training_time"), *(formatting.format_duration(run.seconds or None) for run in runs)],
+            *([tr(column.title), *map(column.text, runs)] for column in columns),
             *([_format_title(knob), *(_format_value(knob, value) for value in values)] for knob, values in differences),
         ]
         self.table = set_object_name(QTableWidget(len(self.rows) - 1, len(runs) + 1), "comparing")
@@ -106,7 +97,7 @@ class ComparisonDialog(QDialog):
         self.copy_button, close = push_button("copyComparison"), push_button("closeComparison")
         self.copy_button.setText(tr("runs.copy_as_table"))
         self.copy_button.setToolTip(tr("runs.copy_as_table_hint"))
-        self.copy_button.clicked.connect(lambda: self.copy_requested.emit(self._format_tsv()))
+        self.copy_button.clicked.connect(lambda: desktop_shell.copy_text(self._format_tsv()))
         QShortcut(QKeySequence.StandardKey.Copy, self.table, self.copy_button.click)
         close.setText(tr("common.close"))
         close.clicked.connect(self.close)

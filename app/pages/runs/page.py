@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import QModelIndex, Qt, QTimer, Signal
+from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
 
-from app.core.history import run_rows
-from app.core.history.run_list import RunRow
-from app.core.history.run_rows import ARCHIVE_FILTERS
+from app.core.active_run import ActiveRun
+from app.core.history import run_files
+from app.core.history.run_list import RunHistory
+from app.core.pool_task import PoolTask
 from app.core.settings import Settings
 from app.pages.page import Page
+from app.pages.plots.overlay_controller import OverlayController
+from app.pages.plots.plot_specs import OWN_COLOR
 from app.pages.runs.details import RunDetails
-from app.pages.runs.table import SHOWN, RunsModel, RunsTable, SortMenu
+from app.pages.runs.dialogs import ComparisonDialog
+from app.pages.runs.exporter import Exporter
+from app.pages.runs.run_folders import RunFolders, measure
+from app.pages.runs.table import SHOWN, RunsModel, RunsProxy, RunsTable
+from app.services import desktop_shell
 from app.texts import tr
 from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
@@ -33,36 +39,50 @@ from app.widgets.basic import (
 )
 from app.widgets.info_bar import InfoBar
 from app.widgets.splitter import KeyboardSplitter
-from app.widgets.table import bind_button
+from app.widgets.table import ROW_ROLE, bind_button
 from app.window.window_state import restore_layout, save_layout
+from trainer_core.runs import checkpoint_dir
 
-_SEARCH_DELAY_MS: Final = 60  # after the last key press
+if TYPE_CHECKING:
+    from app.pages.plots.page import PlotsPage
+
 _TABLE_HEIGHT: Final = 320  # pixels, initially
 _DETAILS_HEIGHT: Final = 230
 _MIN_HEIGHT_WITH_DETAILS: Final = 340  # pixels of the page
 _SHORTCUTS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
 _MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete", "")
+_ARCHIVE_FILTERS: Final = (False, True, None)  # see `RunsProxy.set_filter`
 
 
 class RunsPage(Page):
-    """Displays runs. `RunsController` connects `run_actions`, which apply to the selected runs."""
+    """Lists the runs on disk and applies actions to the selected ones. Runs that are being trained are left alone."""
 
-    open_requested = Signal(Path)
-    overlay_requested = Signal(list, bool)  # runs; show in the plots, or hide
-    folder_requested = Signal(Path)
-    selection_changed = Signal()  # after the page displays it
+    open_requested = Signal(Path)  # a run
+    resume_requested = Signal(Path)  # a run, from its newest checkpoint
+    generate_requested = Signal(Path)  # a checkpoint
+
+    _history: RunHistory  # these are set by `connect_services`
+    _active_run: ActiveRun
+    _settings: Settings
+    _plots: PlotsPage
+    overlays: OverlayController
+    folders: RunFolders
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
-        self._can_resume = True
-        self._runs: list[RunRow] = []  # all, also those that are filtered out
-        self._loading: tuple[str, float] | None = None  # name of a run, fraction read
-        self._message: tuple[Callable[[], str], Path | None] | None = None
+        self._loading_text = ""  # how much of a run is read for the plots
+        self._message_folder = Path()
+        self._plotted_run: Path | None = None  # the run whose own curves the plots show
+        self.exporter = Exporter(parent=self)
+        self._size_task = PoolTask(self)
+        self._can_resume = False  # this window trains no run
         self.model = RunsModel(palette)
-        self.table, self.details = RunsTable(self.model), RunDetails()
+        self.proxy = RunsProxy(self.model)
+        self.table, self.details = RunsTable(self.model, self.proxy), RunDetails()
         self.search = line_edit("searchRuns", clear=True)
         self.archive_filter = set_object_name(NoScrollComboBox(), "shelf")
+        self.archive_filter.addItems([""] * len(_ARCHIVE_FILTERS))
         self.open, self.resume = push_button("openRun"), push_button("resumeRun")
         self.show_runs, self.compare = push_button("showRuns"), push_button("compareRuns")
         self.more = set_object_name(QToolButton(), "moreForRuns")
@@ -72,22 +92,17 @@ class RunsPage(Page):
         self.message_folder = self.message_bar.buttons["openMessageFolder"]
         self.empty = placeholder_label(self.table)
         self.splitter = KeyboardSplitter(Qt.Orientation.Vertical, SPACING)
-        self._search_timer = QTimer(self, singleShot=True, interval=_SEARCH_DELAY_MS)
         self.run_actions = self.table.create_actions(_MENU, _SHORTCUTS)
-        self.sort_menu = SortMenu(self.table)
-        self._bind_actions()
-        self._arrange()
-        self._connect()
-        self.retranslate()
-
-    def _bind_actions(self) -> None:
         self._buttons = {"open": self.open, "resume": self.resume, "show": self.show_runs, "compare": self.compare}
         for name, button in self._buttons.items():
             bind_button(button, self.run_actions[name], self.table)
         for menu in (self.table, self.table.menu):
-            menu.addAction(self.sort_menu.menuAction())
+            menu.addAction(self.table.sort_menu.menuAction())
         self.more.setMenu(self.table.menu)
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._arrange()
+        self._connect()
+        self.retranslate()
 
     def _arrange(self) -> None:
         buttons = horizontal_layout(*self._buttons.values(), self.more, self.toggle_details)
@@ -109,72 +124,216 @@ class RunsPage(Page):
         self.setLayout(layout)
 
     def _connect(self) -> None:
-        self.run_actions["open"].triggered.connect(self._open_selected)
-        self.run_actions["folder"].triggered.connect(lambda: self.folder_requested.emit(self.paths()[0]))
-        self.run_actions["rename"].triggered.connect(self.table.edit_name)
-        self.run_actions["show"].triggered.connect(
-            lambda: self.overlay_requested.emit(self.paths(), not self._all_overlaid())
-        )
+        checkpoints = self.details.checkpoints
+        for name, slot in {
+            "open": self._open_selected,
+            "resume": lambda: self.resume_requested.emit(self.paths()[0]),
+            "show": lambda: self.set_overlay_shown(self.paths(), not self._all_overlaid),
+            "compare": lambda: ComparisonDialog(self.table.selected_rows(), self.window()).show(),
+            "rename": self.table.edit_name,
+            "archive": lambda: self.archive(self.paths(), not self._all_archived),
+            "folder": lambda: desktop_shell.open_folder(self.paths()[0]),
+            "delete": lambda: self.folders.confirm_delete(self.paths()),
+        }.items():
+            self.run_actions[name].triggered.connect(slot)
         self.table.activated.connect(lambda: None if self.table.is_editing else self._open_selected())
         self.table.clicked.connect(self._on_clicked)
         self.table.selection_changed.connect(self._on_selection_changed)
-        self.table.horizontalHeader().sortIndicatorChanged.connect(self._show_runs)
+        self.search.textChanged.connect(self._update_filter)
+        self.search.returnPressed.connect(self._focus_table)
+        self.archive_filter.currentIndexChanged.connect(self._update_filter)
+        self.message_bar.buttons["closeMessage"].clicked.connect(lambda: self.show_message(""))
+        self.message_folder.clicked.connect(lambda: desktop_shell.open_folder(self._message_folder))
         self.toggle_details.toggled.connect(self._update_details_visibility)
-        self.search.textChanged.connect(self._search_timer.start)
-        self.search.returnPressed.connect(self.table.setFocus)
-        self._search_timer.timeout.connect(self._show_runs)
-        self.archive_filter.addItems([""] * len(ARCHIVE_FILTERS))
-        self.archive_filter.currentIndexChanged.connect(self._show_runs)
-        self.message_bar.buttons["closeMessage"].clicked.connect(lambda: self.show_message(None))
-        self.message_folder.clicked.connect(self._open_message_folder)
         self.toggle_details.setChecked(True)
+        checkpoints.resume_requested.connect(self.resume_from_checkpoint)
+        checkpoints.generate_requested.connect(self.generate_requested)
+        checkpoints.export_requested.connect(self.export)
+        self.exporter.message_ready.connect(self.show_message)
+        self.exporter.changed.connect(lambda: checkpoints.set_exporting(self.exporter.is_busy))
+        self._size_task.finished.connect(self._on_size_measured)
 
-    # --- state --------------------------------------------------------------------------------------------
+    def connect_services(
+        self, history: RunHistory, active_run: ActiveRun, settings: Settings, plots: PlotsPage
+    ) -> None:
+        self._history, self._active_run, self._settings, self._plots = history, active_run, settings, plots
+        self.overlays = OverlayController(history, self)
+        self.overlays.changed.connect(self._update_overlays)
+        self.overlays.progressed.connect(self._show_loading)
+        self.folders = folders = RunFolders(history, active_run, self)
+        folders.closing.connect(self._close_files)
+        folders.moved.connect(self._on_run_moved)
+        # Queued: the details save edits while they display another run.
+        folders.changed.connect(self.on_runs_listed, Qt.ConnectionType.QueuedConnection)
+        folders.message_ready.connect(self.show_message)
+        self.details.notes_edited.connect(lambda path, note, tags: folders.update_notes(path, note=note, tags=tags))
+        # Queued: the editor of the name closes first.
+        self.model.rename_requested.connect(folders.rename, Qt.ConnectionType.QueuedConnection)
+        active_run.state_changed.connect(self.display)
+        plots.overlay_removal_requested.connect(self.clear_overlays)
 
-    def display(self, runs: list[RunRow], *, can_resume: bool) -> None:
-        """Show these runs. `can_resume`: this window trains no run."""
-        self._can_resume = can_resume
-        if not self.table.is_editing:
-            self._runs = runs
-            self._show_runs()
-            self._show_details()
+    def shutdown(self) -> None:
+        """Save edits and stop all work."""
+        self._active_run.state_changed.disconnect(self.display)
+        self.folders.blockSignals(True)
+        self.details.save()
+        self.overlays.shutdown()
+        self.exporter.shutdown()
 
-    def _show_runs(self) -> None:
-        """Show the runs that match the filters, sorted."""
-        archive_filter = ARCHIVE_FILTERS[max(0, self.archive_filter.currentIndex())]
-        rows = [
-            row
-            for row in self._runs
-            if run_rows.matches_archive_filter(row, archive_filter)
-            and run_rows.matches_search(row, self.search.text(), formatting.format_stored_run_state(row.run.state))
-        ]
-        self.table.set_rows(run_rows.sort_rows(rows, self.table.sort_key(), descending=self.table.is_descending))
-        self._update()
+    # --- display ------------------------------------------------------------------------------------------
 
-    def set_overlays(self, overlays: dict[Path, str]) -> None:
-        """Set which runs are shown in the plots, and their palette colors."""
-        if overlays != self.model.overlays:
-            self.model.overlays = dict(overlays)
-            self._show_runs()
-            self.table.viewport().update()
+    def on_runs_listed(self) -> None:
+        """Called after each refresh of the run list."""
+        self.overlays.refresh()
+        self.display()
 
-    def set_loading(self, name: str, fraction: float | None) -> None:
-        """Show how much of a run is read for the plots, 0..1; None: no run is being read."""
-        self._loading = None if fraction is None else (name, fraction)
-        self._update_status()
+    def display(self) -> None:
+        """Show the runs that the last refresh found."""
+        rows, self._can_resume = self._history.rows, self._active_run.machine.can_start
+        if self.table.is_editing or rows == self.model.rows:
+            self._show_selected()
+        else:
+            self.model.set_rows(rows)
+            self._on_selection_changed()
 
-    def show_message(self, text: Callable[[], str] | None, folder: Path | None = None) -> None:
-        """Show a message, translated on demand, and a button that opens `folder`; None: hide it."""
-        self._message = (text, folder) if text is not None else None
-        self.message_folder.setVisible(folder is not None)
-        self.message_bar.set_message(text() if text is not None else "")
+    def _update_filter(self) -> None:
+        self.proxy.set_filter(self.search.text(), _ARCHIVE_FILTERS[max(0, self.archive_filter.currentIndex())])
+        self._show_selected()
+
+    def _on_selection_changed(self) -> None:
+        self._show_selected()
+        paths = self.paths()
+        self._size_task.start(lambda: measure(paths))
+
+    def _on_size_measured(self, measured: tuple[list[Path], int]) -> None:
+        if measured[0] == self.paths():
+            self.details.show_size(measured[1])
+
+    def _show_selected(self) -> None:
+        """Show the details of the selected runs. Enable and label what depends on them."""
+        rows = self.table.selected_rows()
+        run = rows[0].run if len(rows) == 1 else None
+        self.details.display(rows, can_resume=self._can_resume)
+        enabled = {
+            "open": run is not None,
+            "folder": run is not None,
+            "resume": run is not None and run.resumable and self._can_resume,
+            "rename": run is not None and run.state != "running",
+            "compare": len(rows) >= 2,
+        }
+        for name, action in self.run_actions.items():
+            action.setEnabled(enabled.get(name, bool(rows)))
+        self._all_overlaid = bool(rows) and all(row.path in self.model.overlays for row in rows)
+        self._all_archived = bool(rows) and all(row.notes.archived for row in rows)
+        self.run_actions["show"].setText(tr("runs.hide_in_plots") if self._all_overlaid else tr("runs.show_in_plots"))
+        self.run_actions["archive"].setText(tr("runs.unarchive") if self._all_archived else tr("runs.archive"))
+        self.show_runs.setText(self.run_actions["show"].text())
+        self.more.setEnabled(bool(self.model.rows))
+        self._show_counts(len(rows))
+
+    def _show_counts(self, selected: int) -> None:
+        shown, total = self.proxy.rowCount(), len(self.model.rows)
+        self.empty.setVisible(not shown)
+        if total and (self.search.text() or self.archive_filter.currentIndex() > 0):
+            self.empty.setText(tr("runs.no_matches"))
+        else:
+            self.empty.setText(tr("runs.all_archived") if total else tr("runs.empty_page"))
+        count = formatting.format_count(total)
+        text = tr("runs.one_run") if total == 1 else tr("runs.run_count", count=count)
+        if shown != total:
+            text = tr("runs.found_count", found=formatting.format_count(shown), all=count)
+        several = tr("runs.selected_count", count=selected) if selected > 1 else ""
+        self.status.setText("  ·  ".join(filter(None, (text, several, self._loading_text))) if total else "")
+
+    def _show_loading(self, name: str, fraction: float | None) -> None:
+        self._loading_text = "" if fraction is None else tr("runs.loading", name=name, share=f"{fraction:.0%}")
+        self._show_counts(len(self.paths()))
 
     def paths(self) -> list[Path]:
         """The selected runs, top to bottom."""
         return self.table.selected_keys()
 
-    def select(self, paths: list[Path]) -> None:
-        self.table.select(paths)
+    # --- opening, overlays ----------------------------------------------------------------------------------
+
+    def _focus_table(self) -> None:
+        if not self.paths():
+            self.table.selectRow(0)
+        self.table.setFocus()
+
+    def _open_selected(self) -> None:
+        if len(paths := self.paths()) == 1:
+            self.open_requested.emit(paths[0])
+
+    def _on_clicked(self, index: QModelIndex) -> None:
+        if index.column() == SHOWN:
+            path = index.data(ROW_ROLE).path
+            self.set_overlay_shown([path], path not in self.model.overlays)
+
+    def set_overlay_shown(self, paths: list[Path], on: bool) -> None:
+        """Show runs in the plots, or hide them."""
+        if not self.overlays.set_shown(paths, on=on):
+            self.show_message(tr("runs.max_overlays"))
+
+    def clear_overlays(self) -> None:
+        self.overlays.set_shown(list(self.overlays.selected_colors), on=False)
+
+    def set_plotted_run(self, run: Path | None) -> None:
+        """Set the run whose own curves the plots show; it needs no overlay."""
+        if run != self._plotted_run:
+            self._plotted_run = run
+            self._update_overlays()
+
+    def _update_overlays(self) -> None:
+        colors = self.overlays.selected_colors
+        if self._plotted_run in colors:
+            colors[self._plotted_run] = OWN_COLOR
+        if colors != self.model.overlays:
+            self.model.overlays = colors
+            self.model.emit_data_changed()
+            self._show_selected()
+        self._plots.set_overlays(self.overlays.visible_overlays(self._plotted_run))
+
+    def archive(self, paths: list[Path], archived: bool) -> None:
+        """Archive runs, which also hides them in the plots, or restore them."""
+        for path in paths:
+            self.folders.update_notes(path, archived=archived)
+        if archived:
+            self.overlays.set_shown(paths, on=False)
+
+    def _close_files(self, path: Path) -> None:
+        self.details.save()
+        self.overlays.close_run(path)
+
+    def _on_run_moved(self, old: Path, new: Path | None) -> None:
+        self.overlays.on_run_moved(old, new)
+        self.display()
+        if new is not None:
+            self.table.select([new])
+
+    # --- from a checkpoint ------------------------------------------------------------------------------------
+
+    def resume_from_checkpoint(self, checkpoint: Path) -> None:
+        """Resume the run from its newest checkpoint, or start a new run from an older one."""
+        if not self._active_run.machine.can_start:
+            return
+        run, info = checkpoint.parent.parent, checkpoint_dir.read_info(checkpoint)
+        summary = self._history.get(run)
+        newest = checkpoint_dir.list_checkpoints(checkpoint.parent)[-1:] == [checkpoint]
+        if newest and summary is not None and summary.resumable:
+            self.resume_requested.emit(run)
+        elif info is not None:
+            target = run_files.new_branch_path(run, info.step)
+            self._active_run.start(["train", "--resume", str(checkpoint), "--run-dir", str(target)], target)
+
+    def export(self, checkpoint: Path) -> None:
+        """Ask for a folder and export a checkpoint to it."""
+        start = self._settings.export_folder
+        folder = QFileDialog.getExistingDirectory(self, tr("runs.export_folder"), start)
+        if folder:
+            self._settings.export_folder = folder
+            self.exporter.start(checkpoint, Path(folder))
+
+    # --- layout, theme and texts ----------------------------------------------------------------------------
 
     def restore_state(self, settings: Settings) -> None:
         restore_layout(settings, "runs", self.splitter)
@@ -187,37 +346,6 @@ class RunsPage(Page):
         save_layout(settings, "runs_columns", self.table.horizontalHeader())
         settings.runs_details = self.toggle_details.isChecked()
 
-    def ask_export_folder(self, start: str) -> Path | None:
-        folder = QFileDialog.getExistingDirectory(self, tr("runs.export_folder"), start)
-        return Path(folder) if folder else None
-
-    def all_archived(self) -> bool:
-        """Whether all selected runs are archived."""
-        return all(row.notes.archived for row in self.table.selected_rows())
-
-    def _all_overlaid(self) -> bool:
-        return all(path in self.model.overlays for path in self.paths())
-
-    # --- user actions -------------------------------------------------------------------------------------
-
-    def _open_selected(self) -> None:
-        if len(paths := self.paths()) == 1:
-            self.open_requested.emit(paths[0])
-
-    def _on_clicked(self, index: QModelIndex) -> None:
-        if index.column() == SHOWN:
-            path = self.model.rows[index.row()].path
-            self.overlay_requested.emit([path], path not in self.model.overlays)
-
-    def _on_selection_changed(self) -> None:
-        self._show_details()
-        self._update()
-        self.selection_changed.emit()
-
-    def _open_message_folder(self) -> None:
-        if self._message is not None and self._message[1] is not None:
-            self.folder_requested.emit(self._message[1])
-
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self.table.hide_columns(event.size().width())
@@ -227,54 +355,11 @@ class RunsPage(Page):
         self.toggle_details.setEnabled(self.height() >= _MIN_HEIGHT_WITH_DETAILS)
         self.details.setVisible(self.toggle_details.isChecked() and self.toggle_details.isEnabled())
 
-    # --- display --------------------------------------------------------------------------------------------
-
-    def _show_details(self) -> None:
-        rows = self.table.selected_rows()
-        self.details.display(rows[0] if len(rows) == 1 else None, len(rows))
-
-    def _update(self) -> None:
-        """Enable and label what depends on the selected runs."""
-        rows = self.table.selected_rows()
-        run = rows[0].run if len(rows) == 1 else None
-        enabled = {
-            "open": run is not None,
-            "folder": run is not None,
-            "resume": run is not None and run.resumable and self._can_resume,
-            "rename": run is not None and run.state != "running",
-            "compare": len(rows) >= 2,
-        }
-        for name, action in self.run_actions.items():
-            action.setEnabled(enabled.get(name, bool(rows)))
-        overlaid, archived = bool(rows) and self._all_overlaid(), bool(rows) and self.all_archived()
-        self.run_actions["show"].setText(tr("runs.hide_in_plots") if overlaid else tr("runs.show_in_plots"))
-        self.run_actions["archive"].setText(tr("runs.unarchive") if archived else tr("runs.archive"))
-        self.show_runs.setText(self.run_actions["show"].text())
-        self.more.setEnabled(bool(self._runs))
-        self.details.checkpoints.set_can_resume(self._can_resume)
-        self._update_placeholder()
-        self._update_status()
-
-    def _update_placeholder(self) -> None:
-        self.empty.setVisible(not self.model.rows)
-        if self._runs and (self.search.text() or self.archive_filter.currentIndex() > 0):
-            self.empty.setText(tr("runs.no_matches"))
-        else:
-            self.empty.setText(tr("runs.all_archived") if self._runs else tr("runs.empty_page"))
-
-    def _update_status(self) -> None:
-        shown, total, selected = len(self.model.rows), len(self._runs), len(self.paths())
-        count = formatting.format_count(total)
-        if shown != total:
-            parts = [tr("runs.found_count", found=formatting.format_count(shown), all=count)]
-        else:
-            parts = [tr("runs.one_run") if total == 1 else tr("runs.run_count", count=count)]
-        if selected > 1:
-            parts.append(tr("runs.selected_count", count=selected))
-        if self._loading is not None:
-            name, fraction = self._loading
-            parts.append(tr("runs.loading", name=name, share=f"{fraction:.0%}"))
-        self.status.setText("  ·  ".join(parts) if total else "")
+    def show_message(self, text: str, folder: Path | None = None) -> None:
+        """Show a message, and a button that opens `folder`; an empty text hides it."""
+        self._message_folder = folder or Path()
+        self.message_folder.setVisible(folder is not None)
+        self.message_bar.set_message(text)
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
@@ -298,7 +383,6 @@ class RunsPage(Page):
         self.show_runs.setToolTip(tr("runs.show_in_plots_hint"))
         self.compare.setToolTip(tr("runs.compare_hint"))
         self.more.setText(tr("runs.more"))
-        self.more.setAccessibleName(tr("runs.more"))
         self.refresh.setToolTip(tr("runs.refresh"))
         self.refresh.setAccessibleName(tr("runs.refresh"))
         self.toggle_details.setText(tr("runs.details"))
@@ -307,11 +391,8 @@ class RunsPage(Page):
         self.archive_filter.setAccessibleName(tr("runs.filter"))
         for place, text in enumerate((tr("runs.not_archived"), tr("runs.archived"), tr("runs.all"))):
             self.archive_filter.setItemText(place, text)
-        if self._message is not None:
-            self.message_bar.set_message(self._message[0]())
-        self.table.setAccessibleName(tr("runs.runs"))
         self.splitter.set_handle_name(tr("runs.table_height"))
         self.table.retranslate()
-        self.sort_menu.retranslate()
-        self._show_runs()  # the search finds translated states
+        self.show_message("")
         self.retheme(self._palette)
+        self._update_filter()  # the search finds translated states

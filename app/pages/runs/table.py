@@ -1,27 +1,25 @@
-"""Table of the runs."""
+"""Table of the runs: columns, item model, a proxy model that searches and sorts, and the view."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from PySide6.QtCore import QItemSelectionModel, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup, QColor, QFocusEvent, QIcon, QPainter, QPixmap
+from PySide6.QtCore import QItemSelectionModel, QSortFilterProxyModel, Qt, Signal
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QAbstractItemView, QMenu
 
 from app.core.history.run_list import RunRow
-from app.core.history.run_rows import natural_sort_key
 from app.texts import tr
-from app.theme.icons import pixmap
+from app.theme.icons import icon
 from app.theme.palette import Palette
 from app.widgets import formatting
 from app.widgets.basic import plain_tooltip
 from app.widgets.table import Column, Index, Role, RowTable, TableModel, number_column
 
-_ICON_SIZE: Final = QSize(20, 16)
-_MAX_NOTE_CHARS: Final = 400  # of a tooltip
 _MIN_WIDTH: Final = 34  # pixels
 _MIN_ROWS: Final = 5  # visible, header included
 _STATE_ORDER: Final = ("running", "interrupted", "failed", "stopped", "finished")
@@ -33,7 +31,7 @@ def _format_steps(row: RunRow) -> str:
 
 
 RUN_COLUMNS: Final[dict[str, Column[RunRow]]] = {
-    "shown": Column("runs.shown_in_plots", lambda _: "", _MIN_WIDTH, alignment=Qt.AlignmentFlag.AlignCenter),
+    "shown": Column("runs.shown_in_plots", lambda _: "", _MIN_WIDTH),
     "name": Column("runs.name", lambda row: row.run.name),
     "state": Column("runs.state", lambda row: formatting.format_stored_run_state(row.run.state), 84),
     "step": number_column("runs.step_count", _format_steps, 108),
@@ -63,8 +61,13 @@ NAME: Final = list(RUN_COLUMNS).index("name")
 SHOWN: Final = list(RUN_COLUMNS).index("shown")
 
 
+def natural_sort_key(text: str) -> str | None:
+    """A sort key that sorts "run 9" before "run 10"; None for an empty text."""
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(20), text.casefold()) or None
+
+
 class RunsModel(TableModel[RunRow]):
-    """Runs; those shown in the plots have an icon."""
+    """Runs; those shown in the plots have the color of their curve."""
 
     rename_requested = Signal(Path, str)
 
@@ -74,16 +77,14 @@ class RunsModel(TableModel[RunRow]):
         self.retheme(palette)
 
     def retheme(self, palette: Palette) -> None:
-        self._palette, self._icons = palette, dict[str, QIcon]()
+        self._palette, self._eye = palette, icon("eye", palette.muted, palette.muted)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
         if orientation is Qt.Orientation.Horizontal:
             if role in (Role.ToolTipRole, Role.AccessibleTextRole):
                 return super().headerData(section, orientation, Role.DisplayRole)
-            if section == SHOWN and role == Role.DecorationRole:
-                return self._overlay_icon(self._palette.muted, self._palette.window)
-            if section == SHOWN and role == Role.DisplayRole:
-                return ""
+            if section == SHOWN and role in (Role.DisplayRole, Role.DecorationRole):
+                return self._eye if role == Role.DecorationRole else ""
         return super().headerData(section, orientation, role)
 
     def flags(self, index: Index) -> Qt.ItemFlag:
@@ -91,17 +92,18 @@ class RunsModel(TableModel[RunRow]):
         return flags | Qt.ItemFlag.ItemIsEditable if index.column() == NAME else flags
 
     def data(self, index: Index, role: int = 0) -> Any:
-        row, column = self.rows[index.row()], self.names[index.column()]
-        is_overlay_cell = column == "shown" and row.path in self.overlays
+        row = self.rows[index.row()]
+        is_overlay_cell = index.column() == SHOWN and row.path in self.overlays
         match role:
             case Role.EditRole:
                 return row.run.name
             case Role.DecorationRole if is_overlay_cell:
-                return self._overlay_icon(getattr(self._palette, self.overlays[row.path]), self._palette.surface)
+                return QColor(getattr(self._palette, self.overlays[row.path]))
             case Role.ForegroundRole if row.notes.archived:
                 return QColor(self._palette.muted)
             case Role.ToolTipRole:
-                return plain_tooltip(_format_tooltip(row, column))
+                data = map(formatting.format_data_source, row.run.data)
+                return plain_tooltip("\n".join(filter(None, (str(row.path), *data, row.notes.note[:400]))))
             case Role.AccessibleTextRole if is_overlay_cell:
                 return tr("runs.shown_in_plots")
         return super().data(index, role)
@@ -113,46 +115,73 @@ class RunsModel(TableModel[RunRow]):
             self.rename_requested.emit(row.path, name)
         return False
 
-    def _overlay_icon(self, color: str, background: str) -> QIcon:
-        if color not in self._icons:
-            self._icons[color] = _paint_overlay_icon(color, background)
-        return self._icons[color]
+
+class RunsProxy(QSortFilterProxyModel):
+    """Searches and sorts runs. Runs without a value are last in both directions; equal runs are newest first."""
+
+    def __init__(self, model: RunsModel) -> None:
+        super().__init__()
+        self._model = model
+        self._words: list[str] = []
+        self._archived: bool | None = False
+        self.setSourceModel(model)
+
+    def set_filter(self, search: str, archived: bool | None) -> None:
+        """Show runs that contain every word of `search`. `archived`: only archived runs, or only others; None: all."""
+        self._words, self._archived = search.casefold().split(), archived
+        self.invalidate()  # `invalidateRowsFilter` is deprecated, its replacement is not in Qt 6.8
+
+    def filterAcceptsRow(self, place: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
+        row = self._model.rows[place]
+        if self._archived not in (None, row.notes.archived):
+            return False
+        data = (path if path.startswith("builtin:") else Path(path).name for path in row.run.data)
+        state = formatting.format_stored_run_state(row.run.state)
+        searched = "\n".join((row.run.name, row.run.preset, *data, *row.notes.tags, row.notes.note, state)).casefold()
+        return all(word in searched for word in self._words)
+
+    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: N802 - Qt's name
+        one, other = self._sort_key(left), self._sort_key(right)
+        if one is None or other is None:  # Qt reverses the arguments in descending order
+            return one is not other and (other is None) == (self.sortOrder() is Qt.SortOrder.AscendingOrder)
+        return bool(one < other)
+
+    def _sort_key(self, index: Index) -> Any:
+        row, name = self._model.rows[index.row()], self._model.names[index.column()]
+        return _SORT_KEYS[name](row) if name in _SORT_KEYS else row.path not in self._model.overlays
 
 
 class RunsTable(RowTable[RunRow]):
     """Sortable table with one row per run; F2 edits a name."""
 
-    def __init__(self, model: RunsModel) -> None:
-        super().__init__(model, "runs")
-        self._model = model
+    def __init__(self, model: RunsModel, proxy: RunsProxy) -> None:
+        super().__init__(model, "runs", proxy=proxy)
         self.key_column = NAME
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setIconSize(_ICON_SIZE)
         self.setMinimumHeight(_MIN_ROWS * self.verticalHeader().defaultSectionSize())
         header = self.horizontalHeader()
         # An empty selection: to highlight the selected sections, the header asks for the flags of every cell.
-        header.setSelectionModel(QItemSelectionModel(model, header))
+        header.setSelectionModel(QItemSelectionModel(proxy, header))
         header.setMinimumSectionSize(_MIN_WIDTH)
         header.setSectionsMovable(True)
-        header.setSectionsClickable(True)
-        header.setSortIndicatorShown(True)
-        header.setSortIndicator(model.names.index("started"), Qt.SortOrder.DescendingOrder)
+        self.setSortingEnabled(True)
+        self.sortByColumn(model.names.index("started"), Qt.SortOrder.DescendingOrder)
 
-    def sort_key(self) -> Callable[[RunRow], Any]:
-        """Sort key of the column that the user has selected."""
-        name = self.row_model.names[self.horizontalHeader().sortIndicatorSection()]
-        return _SORT_KEYS.get(name, lambda row: row.path not in self._model.overlays)
+        self.sort_menu = QMenu(self)  # sorts as clicks on the header do, for use by keyboard
+        for section in range(len(RUN_COLUMNS)):
+            self.sort_menu.addAction("").triggered.connect(partial(self._sort, section))
 
-    @property
-    def is_descending(self) -> bool:
-        return self.horizontalHeader().sortIndicatorOrder() is Qt.SortOrder.DescendingOrder
+    def _sort(self, section: int, _checked: bool = False) -> None:
+        header, order = self.horizontalHeader(), Qt.SortOrder
+        reverse = section == header.sortIndicatorSection() and header.sortIndicatorOrder() is order.AscendingOrder
+        self.sortByColumn(section, order.DescendingOrder if reverse else order.AscendingOrder)
 
-    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
-        """Select a row when the focus comes by keyboard."""
-        super().focusInEvent(event)
-        by_mouse = event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.PopupFocusReason)
-        if not by_mouse and self.row_model.rows and not self.selectionModel().hasSelection():
-            self.selectRow(max(0, self.currentIndex().row()))
+    def retranslate(self) -> None:
+        super().retranslate()
+        self.setAccessibleName(tr("runs.runs"))
+        self.sort_menu.setTitle(tr("runs.sort_by"))
+        for action, column in zip(self.sort_menu.actions(), RUN_COLUMNS.values(), strict=True):
+            action.setText(tr(column.title))
 
     @property
     def is_editing(self) -> bool:
@@ -160,64 +189,6 @@ class RunsTable(RowTable[RunRow]):
 
     def edit_name(self) -> None:
         """Edit the name of the selected run."""
-        index = self.row_model.index(self.row_model.rows.index(self.selected_rows()[0]), NAME)
+        index = self.selectionModel().selectedRows(NAME)[0]
         self.scrollTo(index)
         self.edit(index)
-
-
-class SortMenu(QMenu):
-    """Sorts the table as clicks on its header do, for use by keyboard."""
-
-    def __init__(self, table: RunsTable) -> None:
-        super().__init__(table)
-        self._header = table.horizontalHeader()
-        self.columns: dict[str, QAction] = {}
-        group = QActionGroup(self)
-        for section, name in enumerate(RUN_COLUMNS):
-            action = self.columns[name] = group.addAction("")
-            action.setCheckable(True)
-            action.triggered.connect(partial(self._sort, section))
-            self.addAction(action)
-        self.aboutToShow.connect(lambda: self.actions()[self._header.sortIndicatorSection()].setChecked(True))
-
-    def _sort(self, section: int, _checked: bool = False) -> None:
-        ascending, descending = Qt.SortOrder.AscendingOrder, Qt.SortOrder.DescendingOrder
-        reverse = section == self._header.sortIndicatorSection() and self._header.sortIndicatorOrder() is ascending
-        self._header.setSortIndicator(section, descending if reverse else ascending)
-
-    def retranslate(self) -> None:
-        self.setTitle(tr("runs.sort_by"))
-        for name, action in self.columns.items():
-            action.setText(tr(RUN_COLUMNS[name].title))
-
-
-def _paint_overlay_icon(color: str, background: str) -> QIcon:
-    """An eye on its own background, so that its color is visible in a selected row."""
-    icon = QIcon()
-    for scale in (1, 2, 3):
-        image = QPixmap(_ICON_SIZE * scale)
-        image.setDevicePixelRatio(scale)
-        image.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(image)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setBrush(QColor(background))
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.drawRoundedRect(QRectF(0, 0, _ICON_SIZE.width(), _ICON_SIZE.height()), 3, 3)
-        painter.drawPixmap(2, 0, pixmap("eye", color, scale))
-        painter.end()
-        for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
-            icon.addPixmap(image, mode)
-    return icon
-
-
-def _format_tooltip(row: RunRow, column: str) -> str:
-    match column:
-        case "shown":
-            return tr("runs.shown_in_plots")
-        case "name":
-            return "\n".join(filter(None, (str(row.path), row.notes.note[:_MAX_NOTE_CHARS])))
-        case "data":
-            return "\n".join(map(formatting.format_data_source, row.run.data))
-        case "tags":
-            return ", ".join(row.notes.tags)
-    return ""
