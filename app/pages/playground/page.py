@@ -124,7 +124,7 @@ class PlaygroundPage(Page):
     def shutdown(self) -> None:
         """End the processes."""
         for session in self.sessions:
-            session.changed.disconnect(self.refresh)
+            session.blockSignals(True)
             session.shutdown()
 
     # --- shortcuts ------------------------------------------------------------------------------------------

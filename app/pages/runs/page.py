@@ -174,7 +174,6 @@ class RunsPage(Page):
 
     def shutdown(self) -> None:
         """Save edits and stop all work."""
-        self._active_run.state_changed.disconnect(self.display)
         self.folders.blockSignals(True)
         self.details.save()
         self.overlays.shutdown()
