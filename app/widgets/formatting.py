@@ -15,7 +15,7 @@ from app.core.number_input import format_number
 from app.core.run_state import RunState, RunStateMachine
 from app.knob_texts import knob_label, knob_value_label
 from app.texts import current_language, tr
-from trainer_core import performance_texts, protocol
+from trainer_core import performance_texts, protocol, texts
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Value, amounts, format_message, format_message_parts
 
@@ -84,10 +84,7 @@ def format_setting_value(name: str, value: Any) -> str:
 
 def format_data_source(path: str) -> str:
     """Return the title of a built-in data set, or the path of a file."""
-    return {
-        "builtin:python": tr("common.builtin_python"),
-        "builtin:tasks": tr("common.builtin_tasks"),
-    }.get(path, path)
+    return _translate_name("builtin", path.removeprefix("builtin:")) if path.startswith("builtin:") else path
 
 
 def format_split(name: str, split: str) -> str:
@@ -212,23 +209,7 @@ def _is_today(seconds: float) -> bool:
 
 
 def format_run_state(state: RunState) -> str:
-    table = {
-        RunState.IDLE: tr("common.state_ready"),
-        RunState.STARTING: tr("common.state_starting"),
-        RunState.PREPARING: tr("common.state_preparing"),
-        RunState.COMPILING: tr("common.state_compiling"),
-        RunState.TRAINING: tr("common.state_training"),
-        RunState.EVALUATING: tr("common.state_evaluating"),
-        RunState.SAVING: tr("common.state_saving"),
-        RunState.PAUSED: tr("common.state_paused"),
-        RunState.STOPPING: tr("common.state_stopping"),
-        RunState.KILLING: tr("common.state_killing"),
-        RunState.FINISHED: tr("common.state_finished"),
-        RunState.STOPPED: tr("common.state_stopped"),
-        RunState.FAILED: tr("common.state_failed"),
-        RunState.CRASHED: tr("common.state_crashed"),
-    }
-    return table[state]
+    return _translate_name("state", state.value)
 
 
 def format_position(machine: RunStateMachine) -> str:
@@ -241,14 +222,7 @@ def format_position(machine: RunStateMachine) -> str:
 
 def format_stored_run_state(state: str) -> str:
     """State of a run on disk (`run_dir.RunState`)."""
-    table = {
-        "running": tr("common.state_running"),
-        "finished": tr("common.state_finished"),
-        "stopped": tr("common.state_stopped"),
-        "failed": tr("common.state_failed"),
-        "interrupted": tr("common.state_interrupted"),
-    }
-    return table.get(state, state)
+    return _translate_name("state", state)
 
 
 def format_checkpoint_kind(kind: str) -> str:
@@ -257,51 +231,28 @@ def format_checkpoint_kind(kind: str) -> str:
 
 
 def format_phase(name: str) -> str:
-    table = {
-        "preparing": tr("common.phase_preparing"),
-        "checking": tr("common.phase_checking"),
-        "compiling": tr("common.phase_compiling"),
-        "training": tr("common.phase_training"),
-        "evaluating": tr("common.phase_evaluating"),
-        "saving": tr("common.phase_saving"),
-        "paused": tr("common.phase_paused"),
-        "stopping": tr("common.phase_stopping"),
-        "done": tr("common.phase_done"),
-        "failed": tr("common.phase_failed"),
-    }
-    return table.get(name, name)
+    return _translate_name("phase", name)
+
+
+def format_verdict(name: str) -> str:
+    return _translate_name("verdict", name)
+
+
+def _translate_name(kind: str, name: str) -> str:
+    """Text of a name; a newer trainer can have others, which stay as they are."""
+    return texts.catalogue(current_language()).get(f"common.{kind}_{name}", name)
 
 
 def format_pause_reason(reason: str, until: float | None) -> str:
     """Why a run is paused; empty if the user paused it."""
     if reason == "schedule" and until is not None:
         return tr("common.pause_schedule_until", time=format_clock_time(until))
-    return {
-        "schedule": tr("common.pause_schedule"),
-        "other_program": tr("common.pause_other_program"),
-        "disk_full": tr("common.pause_disk_full"),
-    }.get(reason, "")
-
-
-def format_verdict(name: str) -> str:
-    return {
-        "fits": tr("common.verdict_fits"),
-        "tight": tr("common.verdict_tight"),
-        "does_not_fit": tr("common.verdict_does_not_fit"),
-    }.get(name, name)
+    return "" if reason in ("", "requested") else _translate_name("pause", reason)
 
 
 def format_progress(done: float, total: float | None, unit: str) -> str:
     """`120 / 2,000 files`."""
     if unit == "bytes":
         return f"{format_bytes(done)} / {format_bytes(total)}" if total else format_bytes(done)
-    table = {
-        "steps": tr("common.unit_steps"),
-        "documents": tr("common.unit_documents"),
-        "tokens": tr("common.unit_tokens"),
-        "batches": tr("common.unit_batches"),
-        "files": tr("common.unit_files"),
-        "trials": tr("common.unit_trials"),
-    }
     shown = f"{format_count(done)} / {format_count(total)}" if total else format_count(done)
-    return f"{shown} {table.get(unit, unit)}"
+    return f"{shown} {_translate_name('unit', unit)}"

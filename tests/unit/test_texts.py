@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from app.core.run_state import RunState as WindowRunState
 from trainer_core import protocol, texts
 from trainer_core.config import knobs
+from trainer_core.data.builtin import BUILTIN_DATASETS
 from trainer_core.messages import is_known
 from trainer_core.runs.run_dir import RunState
 
@@ -21,6 +23,7 @@ BY_NAME = (
     "console.phase.", "console.pause.", "console.unit.", "console.checkpoint_kind.", "console.loader_reason.",
     "console.done.", "console.bad_step_action.", "console.oom.", "console.oom_during.", "console.run_state.",
     "console.run_table.", "console.fast_path_table.", "check.label.", "check.verdict.",
+    "common.state_", "common.phase_", "common.verdict_", "common.unit_", "common.pause_", "common.builtin_",
 )  # fmt: skip
 """Prefixes of keys that code composes from names; the tests of these names check them."""
 
@@ -105,6 +108,20 @@ def test_texts_with_composed_keys_exist() -> None:
         assert [name for name in get_args(names) if f"console.{group}.{name}" not in known] == (
             ["bytes"] if group == "unit" else []
         )
+
+
+def test_names_that_the_window_displays_have_a_text() -> None:
+    groups = {
+        "state": {*get_args(RunState), *(state.value for state in WindowRunState)},
+        "phase": set(get_args(protocol.PhaseName)),
+        "verdict": set(get_args(annotation(protocol.CheckReport, "verdict"))),
+        "unit": {*get_args(annotation(protocol.Progress, "unit"))} - {"bytes"},
+        "pause": {*get_args(protocol.PauseReason), "schedule_until"} - {"requested"},
+        "builtin": {path.removeprefix("builtin:") for path in BUILTIN_DATASETS},
+    }
+    for group, names in groups.items():
+        found = {key for key in texts.catalogue("en") if key.startswith(f"common.{group}_")}
+        assert found == {f"common.{group}_{name}" for name in names}
 
 
 def test_every_key_is_used() -> None:
