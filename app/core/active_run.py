@@ -40,12 +40,12 @@ class ActiveRun(QObject):
 
     def start(self, arguments: list[str], path: Path) -> None:
         """Start a new run in the folder `path`."""
-        self.auto_restart.reset()
+        self.auto_restart = AutoRestart()
         self._launch(arguments, path, RunRecord(), has_checkpoint=False)
 
     def resume_from_disk(self, path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
         """Resume a run from its newest checkpoint; `record` has its earlier events."""
-        self.auto_restart.reset()
+        self.auto_restart = AutoRestart()
         self._launch(command_line.resume_arguments(str(path)), path, record, has_checkpoint=has_checkpoint)
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
@@ -66,7 +66,7 @@ class ActiveRun(QObject):
             if self.process.resume():
                 self._update_state(RunRequest.RESUME)
         elif self.machine.can_resume_from_disk:
-            self.auto_restart.reset()
+            self.auto_restart = AutoRestart()
             self._resume_current()
 
     def stop(self) -> None:
@@ -77,17 +77,17 @@ class ActiveRun(QObject):
             self._update_state(RunRequest.STOP)
 
     def cancel_restart(self) -> None:
-        self.auto_restart.cancel()
+        self.auto_restart.pending = None
         self.state_changed.emit()
 
     def restart_now(self) -> None:
-        self.auto_restart.skip_countdown(time.monotonic())
+        self.auto_restart.skip_countdown()
         self._restart_when_due()
 
     def handle_run_moved(self, old: Path, new: Path | None) -> None:
         """Follow an ended run whose folder was renamed to `new`, or deleted (None)."""
         if self.machine.run_dir and not self.machine.is_active and Path(self.machine.run_dir) == old:
-            self.auto_restart.cancel()
+            self.auto_restart.pending = None
             self.machine.set_run_dir(str(new) if new is not None else "")
             self.state_changed.emit()
 

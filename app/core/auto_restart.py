@@ -15,10 +15,6 @@ class AutoRestart:
     """Restarts of one run, between two starts by the user."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start by the user: cancel a pending restart and reset the count."""
         self.pending: Restart | None = None
         self.gave_up: GiveUp | None = None
         self._policy: RestartPolicy | None = None
@@ -32,41 +28,29 @@ class AutoRestart:
 
     def add(self, event: AnyEvent) -> None:
         """Process an event of the trainer."""
-        match event:
-            case protocol.Hello():
-                self._received_hello = True
-                self._step = event.resumed_from_step or 0
-                limit = event.config.get("restarts")
-                if self._policy is None:
-                    self._policy = RestartPolicy(limit if isinstance(limit, int) else 0, self._step)
-            case protocol.Checkpoint():
-                self._step = max(self._step, event.step)
-            case _:
-                pass
+        if isinstance(event, protocol.Hello):
+            self._received_hello = True
+            self._step = event.resumed_from_step or 0
+            limit = event.config.get("restarts")
+            self._policy = self._policy or RestartPolicy(limit if isinstance(limit, int) else 0, self._step)
+        elif isinstance(event, protocol.Checkpoint):
+            self._step = max(self._step, event.step)
 
     def on_exited(self, exit_code: int, now: float, *, crashed: bool = False, error: str = "") -> None:
         """The trainer exited unexpectedly: sets `pending` or `gave_up`, if applicable.
 
         `error`: code of its error event.
         """
-        if self._policy is None:
-            return
         ending = ProcessExit(exit_code, crashed=crashed, error=error, started=self._received_hello, step=self._step)
-        match self._policy.decide(ending):
-            case Restart() as restart:
-                self.pending, self._due_at = restart, now + restart.delay_s
-            case GiveUp() as given_up:
-                self.gave_up = given_up
-            case None:
-                pass
+        decision = None if self._policy is None else self._policy.decide(ending)
+        if isinstance(decision, Restart):
+            self.pending, self._due_at = decision, now + decision.delay_s
+        else:
+            self.gave_up = decision
 
-    def cancel(self) -> None:
-        """Cancel the restart."""
-        self.pending = None
-
-    def skip_countdown(self, now: float) -> None:
+    def skip_countdown(self) -> None:
         """Restart now."""
-        self._due_at = min(self._due_at, now)
+        self._due_at = 0.0
 
     def remaining_s(self, now: float) -> float:
         """Seconds until the pending restart, at least 0."""

