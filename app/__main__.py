@@ -116,7 +116,7 @@ def build_controller(application: QApplication, options: argparse.Namespace) -> 
     translator.set_language(language)
     controller = Controller(store, translator)
     # Last: with a style sheet, each addWidget polishes its children again.
-    style.apply_theme(application, style.resolve_theme(settings.theme), language)
+    style.apply_theme(style.resolve_theme(settings.theme), language)
     return controller
 
 

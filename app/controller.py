@@ -5,14 +5,16 @@ Signals go up from views and processes; `render` passes state down, from one tim
 
 from __future__ import annotations
 
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
+from PySide6.QtGui import QGuiApplication
 
 from app.core import command_line
 from app.core.active_run import ActiveRun
-from app.core.command_line import Shell
+from app.core.command_line import SHELLS, Shell
 from app.core.history.run_list import RunHistory
 from app.core.idle_task import IdleTask
 from app.core.refresh_throttle import RefreshThrottle
@@ -36,6 +38,7 @@ from app.window import window_state
 from app.window.appearance_controller import AppearanceController
 from app.window.banner_controller import BannerController
 from app.window.close_controller import CloseController
+from app.window.desktop_controller import DesktopStatusController
 from app.window.interrupted_run_controller import InterruptedRunController
 from app.window.main_window import MainWindow
 from app.window.notification_controller import Notifier
@@ -64,7 +67,7 @@ class Controller(QObject):
         super().__init__()
         self._settings_store = settings_store
         self._settings = settings_store.settings
-        self._presets: dict[str, Preset] = {}
+        self.load_preset = cache(presets.load)  # by name; each file is read once
         self._first_paint_done = False
         self.form = SetupForm(self)
         self.active_run = ActiveRun(process, self)
@@ -84,9 +87,12 @@ class Controller(QObject):
         self._interrupted_run_controller = InterruptedRunController(
             window.interrupted_run_bar, self._history, self._settings
         )
-        self._close_controller = CloseController(window, self.active_run, self.queue_controller, close=self._close)
+        self.desktop_status = DesktopStatusController(window, self.active_run)
+        self._close_controller = CloseController(
+            window, self.active_run, self.queue_controller, self.desktop_status, self._close
+        )
         self.help_controller = HelpController(window, self._settings_store.path, self._shown_run_path)
-        self.notifier = Notifier(window, self.active_run, self._close_controller.desktop_status, self._settings)
+        self.notifier = Notifier(window, self.active_run, self.desktop_status, self._settings)
         self.setup_controller = SetupController(
             self.form, window, self._settings, self.active_run, self.check_job, self.preview_job,
             start_run=self.start_run, find_blocker=self._find_blocker,
@@ -160,7 +166,7 @@ class Controller(QObject):
         window.banners.resume_requested.connect(run.resume)
         window.restart_bar.buttons["restartNow"].clicked.connect(run.restart_now)
         window.restart_bar.buttons["cancelRestart"].clicked.connect(run.cancel_restart)
-        window.menus.copy_command_requested.connect(self.copy_command)
+        window.menus.connect_actions({f"copy_{shell}": partial(self.copy_command, shell) for shell in SHELLS})
         window.menus.connect_actions({
             "start": self.start_run,
             "add_to_queue": self.queue_controller.add,
@@ -349,12 +355,6 @@ class Controller(QObject):
         window_state.restore_window_state(settings, self.form, self.window)
         self.appearance_controller.update_menu_checks()
 
-    def load_preset(self, name: str) -> Preset:
-        """Return a preset by name; each file is read once."""
-        if name not in self._presets:
-            self._presets[name] = presets.load(name)
-        return self._presets[name]
-
     def _save_settings(self) -> None:
         window_state.save_window_state(self._settings, self.form, self.window)
         self._settings_store.save()
@@ -378,6 +378,7 @@ class Controller(QObject):
             self.window.runs.shutdown()
             self.window.playground.shutdown()
         self.help_controller.shutdown()
-        self._close_controller.remove_tray_icon()
+        self.desktop_status.hide()
+        QGuiApplication.setQuitOnLastWindowClosed(True)
         self.window.close_allowed = True
         self.window.close()

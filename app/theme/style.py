@@ -140,6 +140,7 @@ QMenu::item:selected { background: $hover; }
 QMenu::item:disabled { color: $muted; }
 QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 
+#dropIndicator { background: $surface; border: 2px dashed $accent; border-radius: 8px; padding: 24px; font-size: 13pt; }
 #banner { border: 1px solid $border; border-radius: 6px; background: $note_surface; }
 #banner[level="warning"] { background: $warn_surface; border-color: $warn; }
 #banner[level="error"] { background: $bad_surface; border-color: $bad; }
@@ -155,8 +156,10 @@ def resolve_theme(choice: ThemeChoice) -> Palette:
     return DARK if choice == "dark" else LIGHT
 
 
-def apply_theme(application: QApplication, palette: Palette, language: Language) -> None:
+def apply_theme(palette: Palette, language: Language) -> None:
     """Set font, palette and style sheet of the application."""
+    application = QApplication.instance()
+    assert isinstance(application, QApplication)
     font = ui_font(language)
     if font != application.font():  # setting it updates all layouts
         application.setFont(font)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import QObject
 
 from app.core.active_run import ActiveRun
@@ -29,9 +31,7 @@ class BannerController(QObject):
     def show_error(self, error: TraindeckError | protocol.CodedEvent, level: Level = "error") -> None:
         """Display an error of the window, or an error or a warning of the trainer."""
 
-        def text() -> str:
-            return formatting.localized_message(error.code, error.params)
-
+        text = partial(formatting.localized_message, error.code, error.params)
         resumable = isinstance(error, protocol.Error) and self._machine.has_checkpoint
         self._banners.add(BannerContent(level, text, error.detail, error.code, offers_resume=resumable))
 
@@ -76,7 +76,6 @@ class BannerController(QObject):
         self._banners.add(BannerContent("warning", text, key="gave_up"))
 
     def _show_incompatible(self, version: tuple[int, int]) -> None:
-        def text() -> str:
-            return tr("window.newer_protocol", version=".".join(map(str, version)))
-
+        newer = ".".join(map(str, version))
+        text = partial(tr, "window.newer_protocol", version=newer)
         self._banners.add(BannerContent("warning", text, key="incompatible"))

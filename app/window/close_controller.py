@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMessageBox, QSystemTrayIcon
 
 from app.core.active_run import ActiveRun
 from app.pages.queue.queue_controller import QueueController
@@ -22,15 +23,14 @@ class CloseController(QObject):
         window: MainWindow,
         active_run: ActiveRun,
         queue: QueueController,
-        *,
+        desktop_status: DesktopStatusController,
         close: Callable[[], None],
     ) -> None:
         super().__init__(window)
         self._window, self._active_run, self._queue, self._close = window, active_run, queue, close
+        self._desktop_status = desktop_status
         self._close_when_ended = False
-        self.desktop_status = DesktopStatusController(
-            window, active_run, show_window=self._show_window, stop_and_quit=self._stop_and_close
-        )
+        window.menus.connect_actions({"show_window": self._show_window, "stop_and_quit": self._stop_and_close})
         window.close_requested.connect(self._on_close_requested)
 
     def on_run_ended(self) -> bool:
@@ -41,37 +41,41 @@ class CloseController(QObject):
             self._show_window()
         return self._close_when_ended
 
-    def remove_tray_icon(self) -> None:
-        self.desktop_status.hide()
-        QGuiApplication.setQuitOnLastWindowClosed(True)
-
     def _on_close_requested(self) -> None:
         if not self._active_run.machine.is_active:
             self._close()
         elif not self._close_when_ended:
-            from app.widgets import dialogs
-            from app.window import tray_icon
+            self._ask()
 
-            dialogs.show_close_dialog(
-                self._window,
-                tray=tray_icon.is_tray_available(),
-                keep_training=self._keep_in_tray,
-                stop_and_save=self._stop_and_close,
-            )
+    def _ask(self) -> None:
+        """Ask what to do with the active run."""
+        box = QMessageBox(self._window)
+        box.setIcon(QMessageBox.Icon.Question)
+        box.setWindowTitle(tr("common.close_dialog_title"))
+        box.setText(tr("common.close_dialog_question"))
+        if QSystemTrayIcon.isSystemTrayAvailable():
+            keep_button = box.addButton(tr("common.keep_training_in_tray"), QMessageBox.ButtonRole.AcceptRole)
+            keep_button.clicked.connect(self._keep_in_tray)
+        stop_button = box.addButton(tr("common.stop_and_save"), QMessageBox.ButtonRole.DestructiveRole)
+        stop_button.setObjectName("stopAndSave")
+        stop_button.clicked.connect(self._stop_and_close)
+        cancel = box.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(cancel)
+        box.setEscapeButton(cancel)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
 
     def _keep_in_tray(self) -> None:
         if not self._active_run.machine.is_active and not self._queue.will_start_next:
             return  # it ended while the dialog was open: without a tray icon, the window could not be shown again
         QGuiApplication.setQuitOnLastWindowClosed(False)
-        self.desktop_status.refresh()
         self._window.hide()
-        if self.desktop_status.tray is not None:
-            self.desktop_status.tray.showMessage("Traindeck", tr("window.training_in_background"))
+        self._desktop_status.refresh()
+        self._desktop_status.show_message("Traindeck", tr("window.training_in_background"))
 
     def _show_window(self) -> None:
         QGuiApplication.setQuitOnLastWindowClosed(True)
-        if self._window.isMinimized():
-            self._window.setWindowState(self._window.windowState() & ~Qt.WindowState.WindowMinimized)
+        self._window.setWindowState(self._window.windowState() & ~Qt.WindowState.WindowMinimized)
         self._window.show()
         self._window.raise_()
         self._window.activateWindow()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Final
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
-from PySide6.QtWidgets import QAbstractButton, QMainWindow, QMenu
+from PySide6.QtWidgets import QMainWindow, QMenu, QPushButton
 
 from app.core.command_line import SHELLS
 from app.core.run_state import RunState, RunStateMachine
 from app.pages.registry import PAGES
 from app.texts import tr
-
-MenuName = Literal["run", "edit", "view", "help"]
+from app.widgets.basic import set_text_if_changed
 
 _SEPARATOR: Final = ("", "")
 _Command = tuple[str, ...]  # name, key of the text, shortcuts
@@ -62,54 +61,53 @@ _HELP: Final[tuple[_Command, ...]] = (
     _SEPARATOR,
     ("about", "window.about_traindeck", "Ctrl+F1"),
 )
-_MENUS: Final = {"run": "window.run", "edit": "window.edit", "view": "window.view", "help": "window.help"}
-_CHOICES: Final = {"language": "window.language", "theme": "window.theme"}
+_TRAY: Final[tuple[_Command, ...]] = (("show_window", "window.show_window"), _SEPARATOR)
+_TRAY_END: Final[tuple[_Command, ...]] = (_SEPARATOR, ("stop_and_quit", "window.stop_save_and_quit"))
 _LANGUAGES: Final = {"en": "English", "zh": "中文"}
 _THEMES: Final = {"light": "window.light", "dark": "window.dark", "system": "window.system_theme"}
 _SHELL_KEYS: Final = {
-    "powershell": "window.for_powershell",
-    "cmd": "window.for_cmd",
-    "bash": "window.for_unix_shell",
+    "powershell": ("window.for_powershell", "Ctrl+Shift+C"),
+    "cmd": ("window.for_cmd", "Ctrl+Shift+X"),
+    "bash": ("window.copy_command_line", "Ctrl+Shift+C"),
 }
 _SAVABLE_STATES: Final = frozenset({RunState.TRAINING, RunState.EVALUATING})
 
 
 class Menus(QObject):
-    """The menu bar. `actions` has every command by name; pages are `page_ID`, languages `language_en`, themes
-    `theme_dark`. Controllers attach slots with `connect_actions`."""
-
-    language_chosen = Signal(str)  # en, zh
-    theme_chosen = Signal(str)  # light, dark, system
-    copy_command_requested = Signal(str)  # shell
-    page_chosen = Signal(str)
+    """The menu bar. `actions` has every command by name; there are one `page_ID` per page, one `copy_SHELL` per shell,
+    `language_en`, `theme_dark` and so on. Controllers attach slots with `connect_actions`."""
 
     def __init__(self, window: QMainWindow) -> None:
         super().__init__(window)
         self._window = window
         self.actions: dict[str, QAction] = {}
         self._text_keys: dict[QAction, str] = {}
-        self._menus = {name: self._add_menu(key) for name, key in _MENUS.items()}
-        view = self._menus["view"]
-        self._fill(self._menus["run"], _RUN)
-        self._add_copy_command(self._menus["run"])
-        self._fill(self._menus["run"], _RUN_END)
-        self._fill(self._menus["edit"], _EDIT)
-        self._add_choices("language", _LANGUAGES, self.language_chosen.emit, "window.next_language", "Ctrl+Shift+L")
-        self._add_choices("theme", _THEMES, self.theme_chosen.emit, "window.next_theme", "Ctrl+Shift+T")
+        keys = ("window.run", "window.edit", "window.view", "window.help")
+        run, edit, view, help_ = self._menus = [self._add_menu(key) for key in keys]
+        self._fill(run, _RUN)
+        shells = self._add_menu("window.copy_command_line", run) if len(SHELLS) > 1 else run
+        self._fill(shells, tuple((f"copy_{shell}", *_SHELL_KEYS[shell]) for shell in SHELLS))
+        self._fill(run, _RUN_END)
+        self._fill(edit, _EDIT)
+        languages, themes = self._add_menu("window.language", view), self._add_menu("window.theme", view)
+        self._add_choices(languages, "language", _LANGUAGES, ("window.next_language", "Ctrl+Shift+L"))
+        self._add_choices(themes, "theme", _THEMES, ("window.next_theme", "Ctrl+Shift+T"))
         view.addSeparator()
-        for number, page in enumerate(PAGES, 1):
-            action = self.add(f"page_{page.id}", view, page.title_key, *([f"Ctrl+{number}"] if number <= 9 else []))
-            action.triggered.connect(lambda _=False, page=page: self.page_chosen.emit(page.id))
+        self._fill(
+            view, tuple((f"page_{page.id}", page.title_key, f"Ctrl+{n}" * (n <= 9)) for n, page in enumerate(PAGES, 1))
+        )
         view.addSeparator()
         self._fill(view, _VIEW)
-        self._fill(self._menus["help"], _HELP)
+        self._fill(help_, _HELP)
+        self.tray_menu = QMenu(window)
+        self._fill(self.tray_menu, _TRAY)
+        self.tray_menu.addActions([self.actions[name] for name in ("pause", "resume", "stop")])
+        self._fill(self.tray_menu, _TRAY_END)
         for name in ("full_screen", "notifications", "path"):
             self.actions[name].setCheckable(True)
         self.actions["quit"].setMenuRole(QAction.MenuRole.QuitRole)
         self.actions["about"].setMenuRole(QAction.MenuRole.AboutRole)
         self.retranslate()
-
-    # --- building -----------------------------------------------------------------------------------------
 
     def _add_menu(self, text_key: str, parent: QMenu | None = None) -> QMenu:
         menu = QMenu(self._window)
@@ -117,60 +115,45 @@ class Menus(QObject):
         self._text_keys[action] = text_key
         return menu
 
-    def add(self, name: str, menu: QMenu | MenuName, text_key: str, *shortcuts: str) -> QAction:
-        """Append a command to a menu."""
-        action = QAction(self._window)
-        action.setObjectName(name)
-        action.setShortcuts([QKeySequence(keys) for keys in shortcuts])
-        (self._menus[menu] if isinstance(menu, str) else menu).addAction(action)
-        self.actions[name] = action
-        self._text_keys[action] = text_key
-        return action
-
     def _fill(self, menu: QMenu, commands: tuple[_Command, ...]) -> None:
         for name, text_key, *shortcuts in commands:
+            action = menu.addAction("")
+            action.setSeparator(not name)
             if name:
-                self.add(name, menu, text_key, *shortcuts)
-            else:
-                menu.addSeparator()
+                action.setObjectName(name)
+                action.setShortcuts([QKeySequence(keys) for keys in shortcuts if keys])
+                self.actions[name] = action
+                self._text_keys[action] = text_key
 
-    def _add_copy_command(self, menu: QMenu) -> None:
-        """One command per shell, in a submenu where there are several. The first one has the shortcut."""
-        several = len(SHELLS) > 1
-        if several:
-            menu = self._add_menu("window.copy_command_line", menu)
-        names = ["copy_command", *(f"copy_command_{shell}" for shell in SHELLS[1:])]
-        for name, shell, keys in zip(names, SHELLS, ("Ctrl+Shift+C", "Ctrl+Shift+X"), strict=False):
-            action = self.add(name, menu, _SHELL_KEYS[shell] if several else "window.copy_command_line", keys)
-            action.triggered.connect(lambda _=False, shell=shell: self.copy_command_requested.emit(shell))
-
-    def _add_choices(
-        self, kind: str, choices: Mapping[str, str], chosen: Callable[[str], None], next_key: str, shortcut: str
-    ) -> None:
-        """A submenu of exclusive choices, with a command that selects the next one."""
-        menu, group = self._add_menu(_CHOICES[kind], self._menus["view"]), QActionGroup(self)
-        for name, text_key in choices.items():
-            action = self.add(f"{kind}_{name}", menu, text_key)
+    def _add_choices(self, menu: QMenu, kind: str, choices: Mapping[str, str], next_choice: tuple[str, str]) -> None:
+        """Fill a menu with exclusive choices, and a command that selects the next one."""
+        group = QActionGroup(self)
+        self._fill(menu, tuple((f"{kind}_{name}", text_key) for name, text_key in choices.items()))
+        actions = menu.actions()
+        for action in actions:
             action.setCheckable(True)
-            action.triggered.connect(lambda _=False, name=name: chosen(name))
             group.addAction(action)
-        menu.addSeparator()
-        actions = group.actions()
-        self.add(f"next_{kind}", menu, next_key, shortcut).triggered.connect(
-            lambda: actions[(actions.index(group.checkedAction()) + 1) % len(actions)].trigger()
-        )
+        self._fill(menu, (_SEPARATOR, (f"next_{kind}", *next_choice)))
+        self.connect_actions({
+            f"next_{kind}": lambda: actions[(actions.index(group.checkedAction()) + 1) % len(actions)].trigger()
+        })  # fmt: skip
 
     def connect_actions(self, slots: Mapping[str, Callable[[], object]]) -> None:
         """Connect commands, by name, to what they do."""
         for name, slot in slots.items():
             self.actions[name].triggered.connect(lambda _=False, slot=slot: slot())
 
-    def bind_button(self, name: str, button: QAbstractButton) -> None:
-        """Let a button trigger a command and be enabled with it."""
+    def bind_button(self, name: str, button: QPushButton) -> None:
+        """Let a button trigger a command, with its text, and enabled with it."""
         action = self.actions[name]
-        button.setEnabled(action.isEnabled())
+
+        def update() -> None:
+            button.setEnabled(action.isEnabled())
+            set_text_if_changed(button, action.text())
+
         button.clicked.connect(action.trigger)
-        action.enabledChanged.connect(button.setEnabled)
+        action.changed.connect(update)
+        update()
 
     # --- state --------------------------------------------------------------------------------------------
 
@@ -182,15 +165,14 @@ class Menus(QObject):
             "pause": machine.can_pause,
             "resume": machine.can_resume,
             "stop": machine.can_stop,
+            "stop_and_quit": machine.is_active,
             "save": machine.state in _SAVABLE_STATES,
             "sample": machine.state is RunState.TRAINING and active_run_shown,
             "run_folder": bool(machine.run_dir) or not active_run_shown,
+            **{f"copy_{shell}": not blocked for shell in SHELLS},
         }
-        for name, action in self.actions.items():
-            if name.startswith("copy_command"):
-                action.setEnabled(not blocked)
-            elif name in possible:
-                action.setEnabled(possible[name])
+        for name, is_possible in possible.items():
+            self.actions[name].setEnabled(is_possible)
         stop = self.actions["stop"]
         self._text_keys[stop] = "window.force_stop" if machine.next_stop_kills else "window.stop"
         stop.setText(tr(self._text_keys[stop]))
@@ -202,7 +184,7 @@ class Menus(QObject):
 
     def actions_with_titles(self) -> Iterator[tuple[str, QAction]]:
         """Every command with the title of its menu, in the order of the menus."""
-        for menu in self._menus.values():
+        for menu in self._menus:
             yield from _actions_of(menu)
 
     def retranslate(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
@@ -70,8 +71,12 @@ class MainWindow(QMainWindow):
         self.setup = SetupPanel(form, palette)
         self.run_bar = RunBar(palette, self.menus)
         self.check_card = CheckCard(palette)
-        self.banners = BannerArea(palette)
-        self._build_info_bars()
+        self.banners = BannerArea()
+        self.restart_bar = InfoBar({"restartNow": "window.restart_now", "cancelRestart": "common.cancel"})
+        self.interrupted_run_bar = InfoBar(
+            {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_run"}
+        )
+        self.viewed_run_bar = InfoBar({"resumeViewed": "window.resume_this_run", "backToCurrent": "common.close"})
         self.pages: dict[str, QWidget] = {page.id: QWidget() for page in PAGES}  # tabs, which contain the built pages
         self._built: list[Page] = []
         self.tabs = QTabWidget(documentMode=True)
@@ -81,7 +86,7 @@ class MainWindow(QMainWindow):
         bar.setElideMode(Qt.TextElideMode.ElideRight)  # for a wide font in a narrow window
         self.splitter = KeyboardSplitter(Qt.Orientation.Horizontal, SPACING // 2)
         self._build_layout()
-        self.menus.page_chosen.connect(self.show_page)
+        self.menus.connect_actions({f"page_{page.id}": partial(self.show_page, page.id) for page in PAGES})
         self.menus.connect_actions({
             "quit": self.close, "search": self.focus_search, "full_screen": self.toggle_full_screen,
         })  # fmt: skip
@@ -89,22 +94,6 @@ class MainWindow(QMainWindow):
         self.plots.performance_requested.connect(lambda: self.show_page("performance"))
         self.setup.all_settings_requested.connect(lambda: self.show_page("settings"))
         self.retranslate()
-
-    def _build_info_bars(self) -> None:
-        middle = Qt.TextElideMode.ElideMiddle  # names of runs differ at their ends
-        self.viewed_run_bar = InfoBar(
-            {"resumeViewed": "window.resume_this_run", "backToCurrent": "common.close"}, elide_mode=middle
-        )
-        self.restart_bar = InfoBar(
-            {"restartNow": "window.restart_now", "cancelRestart": "common.cancel"}, icon_name="again"
-        )
-        self.interrupted_run_bar = InfoBar(
-            {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_run"},
-            icon_name="again",
-            elide_mode=middle,
-        )
-        for info_bar in (self.restart_bar, self.interrupted_run_bar):
-            info_bar.retheme(self._palette)
 
     def _build_layout(self) -> None:
         for name, tab in self.pages.items():
@@ -236,10 +225,8 @@ class MainWindow(QMainWindow):
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
-        for view in (self.setup, self.run_bar, self.check_card, self.banners):
+        for view in (self.setup, self.run_bar, self.check_card):
             view.retheme(palette)
-        for info_bar in (self.restart_bar, self.interrupted_run_bar):
-            info_bar.retheme(palette)
         for page in self._built:
             page.retheme(palette)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QApplication, QSystemTrayIcon
+from PySide6.QtWidgets import QApplication
 
 from app.core.active_run import ActiveRun
 from app.core.run_state import RunState
@@ -44,10 +44,8 @@ class Notifier(QObject):
         """Show a notification, unless the window is active or notifications are disabled."""
         if not self._settings.notifications or QApplication.activeWindow() is not None:
             return
-        if self._desktop_status.tray is not None:
-            kinds = QSystemTrayIcon.MessageIcon
-            name = Path(self._active_run.machine.run_dir).name or "Traindeck"
-            self._desktop_status.tray.showMessage(name, text, kinds.Warning if warning else kinds.Information)
+        name = Path(self._active_run.machine.run_dir).name or "Traindeck"
+        self._desktop_status.show_message(name, text, warning=warning)
         QApplication.alert(self._window)
 
     def _notify_once(self, code: str, text: str) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QRect, Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QHeaderView, QSplitter, QWidget
 
 from app.core.settings import Settings
@@ -13,9 +12,6 @@ from app.core.settings import Settings
 if TYPE_CHECKING:
     from app.pages.setup.form import SetupForm
     from app.window.main_window import MainWindow
-
-_TITLE_BAR_HEIGHT: Final = 30  # pixels, estimated
-_MIN_DRAGGABLE_WIDTH: Final = 80  # pixels
 
 
 def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:
@@ -30,24 +26,10 @@ def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow
 
 
 def restore_geometry(geometry: str, window: QWidget) -> None:
-    """Restore position and size, also maximized, but not full screen or minimized. Moves the window onto a screen where
-    its own was removed or became smaller."""
+    """Restore position and size, also maximized, but not full screen or minimized. Qt moves the window onto a screen
+    where its own was removed."""
     window.restoreGeometry(_decode(geometry))
     window.setWindowState(window.windowState() & ~(Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMinimized))
-    frame = window.geometry()
-    title = QRect(frame.x(), frame.y() - _TITLE_BAR_HEIGHT, frame.width(), _TITLE_BAR_HEIGHT)
-    screens = [screen.availableGeometry() for screen in QGuiApplication.screens()]
-    if any(_is_draggable(title & screen) for screen in screens):
-        return
-    room = QGuiApplication.primaryScreen().availableGeometry()
-    frame.setSize(frame.size().boundedTo(room.size()).expandedTo(window.minimumSize()))
-    frame.moveCenter(room.center())
-    window.setGeometry(frame)
-
-
-def _is_draggable(seen: QRect) -> bool:
-    """Return whether the visible part of a title bar is large enough to drag the window."""
-    return seen.width() >= _MIN_DRAGGABLE_WIDTH and seen.height() > 0
 
 
 def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:

@@ -83,7 +83,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
         controller = Controller(store, translator, process(mode), process(look), process(check))
-        style.apply_theme(qapp, style.resolve_theme(store.settings.theme), spoken)
+        style.apply_theme(style.resolve_theme(store.settings.theme), spoken)
         made.append(controller)
         controller.window.resize(1280, 800)  # the screen of the offscreen platform, 800 x 800, makes it smaller
         controller.start()

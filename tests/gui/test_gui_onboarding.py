@@ -267,11 +267,11 @@ def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBo
     entered = drag(controller.window, mime)
     assert entered.isAccepted()
     assert entered.dropAction() == Qt.DropAction.CopyAction  # never a move
-    assert controller.setup_controller.drop_indicator.text == "Drop to use as training data\n语料 one, chats.jsonl"
+    assert controller.setup_controller.drop_indicator.text() == "Drop to use as training data\n语料 one, chats.jsonl"
     QApplication.sendEvent(controller.window, QDragLeaveEvent())
-    assert controller.setup_controller.drop_indicator.text == ""
+    assert controller.setup_controller.drop_indicator.text() == ""
     drop(controller.window, mime)
-    assert controller.setup_controller.drop_indicator.text == ""
+    assert controller.setup_controller.drop_indicator.text() == ""
     assert controller.form.data == [str(folder), str(table)]
     seen = controller.window.setup.data.summary
     qtbot.waitUntil(lambda: seen.text() == "Text, JSON Lines · 4 files · 1.5 KiB", timeout=5_000)
@@ -281,7 +281,7 @@ def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBo
 def test_a_dropped_link_is_ignored(make_window: MakeWindow) -> None:
     controller = make_window()
     drop(controller.window, mime_data("https://example.org/data.txt"))
-    assert controller.setup_controller.drop_indicator.text == ""
+    assert controller.setup_controller.drop_indicator.text() == ""
     assert controller.form.data == ["builtin:python"]
 
 

@@ -69,7 +69,7 @@ def build_store(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: in
 @pytest.fixture
 def page(qtbot: QtBot, qapp: object) -> PlotsPage:
     configure_application(qapp)  # type: ignore[arg-type]
-    style.apply_theme(qapp, LIGHT, "en")  # type: ignore[arg-type]
+    style.apply_theme(LIGHT, "en")
     page = PlotsPage(LIGHT)
     qtbot.addWidget(page)
     page.resize(1100, 900)
@@ -526,7 +526,7 @@ def test_short_curves_are_thicker_on_a_high_dpi_screen(
 
 @pytest.fixture
 def exporter(page: PlotsPage) -> PlotExportController:
-    return PlotExportController(page, BannerArea(LIGHT), page)
+    return PlotExportController(page, BannerArea(), page)
 
 
 def table(text: str, separator: str = ",") -> list[dict[str, str]]:

@@ -7,12 +7,11 @@ import time
 
 import pytest
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QMessageBox, QPushButton
+from PySide6.QtWidgets import QMessageBox, QPushButton, QSystemTrayIcon
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.window import tray_icon
 from tests.gui.conftest import MakeWindow
 
 
@@ -172,7 +171,7 @@ def test_closing_without_a_run_just_closes(make_window: MakeWindow) -> None:
 def test_closing_during_a_run_asks_and_cancel_changes_nothing(
     make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: False)
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: False)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
@@ -199,7 +198,7 @@ def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow
 def test_a_window_is_not_hidden_for_a_run_that_ended_while_it_asked(
     make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
@@ -212,7 +211,7 @@ def test_a_window_is_not_hidden_for_a_run_that_ended_while_it_asked(
 
 
 def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)

@@ -68,7 +68,7 @@ def test_a_file_dropped_on_the_list_is_validation_data_and_elsewhere_training_da
     on_list, elsewhere, mime = editor.mapTo(window, editor.rect().center()), QPoint(900, 300), mime_data(table)
     for position, text in ((on_list, "Drop to use as validation data"), (elsewhere, "Drop to use as training data")):
         drag(window, mime, position)
-        assert controller.setup_controller.drop_indicator.text == f"{text}\n{table.name}"
+        assert controller.setup_controller.drop_indicator.text() == f"{text}\n{table.name}"
     drop(window, mime, on_list)
     assert controller.form.validation_data == [str(table)]
     assert controller.form.data == ["builtin:python"]

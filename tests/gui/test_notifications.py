@@ -44,8 +44,7 @@ class Recorder:
     def __init__(self, window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[tuple[str, bool]] = []
         self.run = ActiveRun(None, window)
-        nothing = lambda: None  # noqa: E731
-        status = DesktopStatusController(window, self.run, show_window=nothing, stop_and_quit=nothing)
+        status = DesktopStatusController(window, self.run)
         record = lambda notifier, text, *, warning=True: self.sent.append((text, warning))  # noqa: E731
         monkeypatch.setattr(Notifier, "notify", record)
         self.notifier = Notifier(window, self.run, status, Settings())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QMessageBox, QPushButton
+from PySide6.QtWidgets import QMessageBox, QPushButton, QSystemTrayIcon
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.window import tray_icon
-from app.window.tray_icon import TrayIcon
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
@@ -20,15 +18,15 @@ Messages = list[str]
 def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
     """A desktop with a tray; the texts of its notifications."""
     shown: Messages = []
-    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
-    monkeypatch.setattr(TrayIcon, "showMessage", lambda self, title, text, kind=None: shown.append(text))
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda self, title, text, kind: shown.append(text))
     return shown
 
 
-def start_run(qtbot: QtBot, controller: Controller) -> TrayIcon:
+def start_run(qtbot: QtBot, controller: Controller) -> QSystemTrayIcon:
     controller.window.menus.actions["start"].trigger()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    status = controller._close_controller.desktop_status
+    status = controller.desktop_status
     status.refresh()
     assert status.tray is not None
     return status.tray
@@ -38,7 +36,7 @@ def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
     make_window: MakeWindow, qtbot: QtBot, messages: Messages
 ) -> None:
     controller = make_window("echo")
-    status, machine = controller._close_controller.desktop_status, controller.active_run.machine
+    status, machine = controller.desktop_status, controller.active_run.machine
     assert status.tray is None
     tray = start_run(qtbot, controller)
     assert tray.isVisible()
@@ -50,7 +48,7 @@ def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
     controller.active_run.handle_event(step)
     status.refresh()
     assert tray.toolTip().endswith("\nTraining · step 1,007 · loss 2.6250")
-    actions = {action.text(): action for action in tray.menu.actions()}
+    actions = {action.text(): action for action in tray.contextMenu().actions()}
     actions["Pause"].trigger()
     qtbot.waitUntil(lambda: machine.state is RunState.PAUSED)
     qtbot.waitUntil(actions["Resume"].isEnabled)
@@ -108,8 +106,8 @@ def test_the_end_is_notified_once_if_notifications_are_enabled(
 
 
 def test_a_run_works_without_a_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: False)
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: False)
     controller = make_window("ok")
     controller.window.menus.actions["start"].trigger()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
-    assert controller._close_controller.desktop_status.tray is None
+    assert controller.desktop_status.tray is None

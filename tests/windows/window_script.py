@@ -123,13 +123,13 @@ def drop(controller: Controller, data: Path, pictures: Path) -> Script:
     mime.setUrls([QUrl.fromLocalFile(str(data))])
 
     def record_indicator() -> None:
-        indicator_texts.append(controller.setup_controller.drop_indicator.text)
+        indicator_texts.append(controller.setup_controller.drop_indicator.text())
         window.grab().save(str(pictures / "dropping.png"))
 
     drag_over(window, mime, record_indicator)
     report("drop indicator", data.name in indicator_texts[0])
     yield lambda: bool(controller.form.data)
-    assert not controller.setup_controller.drop_indicator.text
+    assert not controller.setup_controller.drop_indicator.text()
     report("dropped", controller.form.data == [str(data)])
     window.close()
     yield lambda: False  # the process exits
