@@ -15,8 +15,8 @@ from trainer_core import protocol
 from trainer_core.config import Config, knobs, to_dict
 from trainer_core.messages import codes as message_codes
 from trainer_core.messages import template
-from trainer_core.train.advice.advisor import MAX_REPEATS, REPEAT_INTERVAL_S, RULES, Advisor
-from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict
+from trainer_core.train.advice.advisor import RULES, Advisor
+from trainer_core.train.advice.rule import MAX_REPEATS, REPEAT_INTERVAL_S, Finding, Rule, RunHistory, Verdict
 
 RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"  # 60 steps on two cores, without progress
 
@@ -57,18 +57,11 @@ def test_recurring_advice_is_repeated_after_an_interval_and_a_limited_number_of_
 
 
 def test_a_rule_that_raises_is_disabled_and_logged_once(caplog: Any) -> None:
-    class Broken(Rule[protocol.Phase]):
-        code = "advice.broken"
-        event_types = (protocol.Phase,)
-
+    class Broken(Rule[protocol.Phase], code="advice.broken"):
         def evaluate(self, event: protocol.Phase, run: RunHistory) -> Verdict:
             raise ZeroDivisionError
 
-    class Works(Rule[protocol.Phase]):
-        code = "advice.data_bound"
-        event_types = (protocol.Phase,)
-        activate_after = 1
-
+    class Works(Rule[protocol.Phase], code="advice.data_bound", activate_after=1):
         def evaluate(self, event: protocol.Phase, run: RunHistory) -> Verdict:
             return Finding({})
 
@@ -131,7 +124,7 @@ def test_any_sequence_of_events_is_processed(sent: list[tuple[Any, int, float]],
             event.t = now + second
             for advice in advisor.process(event):
                 protocol.decode_event(protocol.encode(advice))
-    assert len(advisor._states) == len(RULES), "no rule failed"
+    assert len(advisor._rules) == len(RULES), "no rule failed"
 
 
 # --- messages ----------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_type_hints
 
 from trainer_core import protocol
 from trainer_core.config import Config
 
+REPEAT_INTERVAL_S: Final = 900.0  # from resolved advice to the same advice again: users ignore what comes and goes
+MAX_REPEATS: Final = 3  # of the same advice in one process
 WARMUP_STEPS: Final = 20
 """Steps of a process before its speed counts: loaders fill, kernels are selected, clocks and memory settle."""
 
@@ -32,21 +34,59 @@ E = TypeVar("E", bound=protocol.Event)
 
 
 class Rule(Generic[E]):
-    """One cause. `evaluate` judges single events; the advisor emits only what lasts, and once.
+    """One cause. `evaluate` judges single events; only what lasts becomes advice, once, and again when it is resolved.
 
     Between the threshold that meets the condition and the one that clears it, a rule returns None: a value that varies
-    around one threshold gives no repeated advice.
+    around one threshold gives no repeated advice. Class arguments set the class variables.
     """
 
     code: ClassVar[str]  # message code
-    event_types: ClassVar[tuple[type[protocol.Event], ...]]  # that it evaluates
+    event_type: ClassVar[Any]  # of `evaluate`
     activate_after: ClassVar[int] = 3  # consecutive findings before it is emitted
     clear_after: ClassVar[int] = 3  # consecutive `False` before it is resolved
     min_duration_s: ClassVar[float] = 0.0  # of the findings, before it is emitted
 
+    _findings = 0  # consecutive
+    _first_finding = 0.0  # seconds since the epoch
+    _cleared = 0  # consecutive `False`
+    _active: Finding | None = None  # emitted and not resolved
+    _emitted = 0  # times
+    _resolved_at: float | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        cls.event_type = get_type_hints(cls.evaluate)["event"]
+        for name, value in settings.items():
+            setattr(cls, name, value)
+
     def evaluate(self, event: E, run: RunHistory) -> Verdict:
         """Judge an event; `run` already includes it."""
         raise NotImplementedError
+
+    def update(self, event: E, run: RunHistory) -> protocol.Advice | None:
+        """Evaluate an event; return advice to emit."""
+        verdict, now = self.evaluate(event, run), event.t
+        if isinstance(verdict, Finding):
+            self._first_finding = min(self._first_finding, now) if self._findings else now  # clocks may be set back
+            self._findings, self._cleared = self._findings + 1, 0
+            if self._may_emit(now):
+                self._active, self._emitted = verdict, self._emitted + 1
+                settings = verdict.suggested_settings
+                return protocol.Advice(
+                    code=self.code, params=verdict.params, step=run.step, suggested_settings=settings
+                )
+        elif verdict is False:
+            self._findings, self._cleared = 0, self._cleared + 1
+            if self._active is not None and self._cleared >= self.clear_after:
+                params, self._active, self._resolved_at = self._active.params, None, now
+                return protocol.Advice(code=self.code, params=params, step=run.step, resolved=True)
+        return None
+
+    def _may_emit(self, now: float) -> bool:
+        if self._active is not None or self._emitted >= MAX_REPEATS:
+            return False
+        if self._findings < self.activate_after or now - self._first_finding < self.min_duration_s:
+            return False
+        return self._resolved_at is None or not 0 <= now - self._resolved_at < REPEAT_INTERVAL_S
 
 
 @dataclass(slots=True)
@@ -101,7 +141,7 @@ class RunHistory:
 
     def _process_step(self, event: protocol.Step) -> None:
         self.step = event.step
-        self.data_share, self.sync_share = (_share_of_step(event.time_ms, part) for part in ("data", "sync"))
+        self.data_share, self.sync_share = _waiting_shares(event.time_ms)
         self.learning_rate = event.learning_rate
         self.peak_learning_rate = max(self.peak_learning_rate, event.learning_rate)
         if event.loss is not None:
@@ -136,10 +176,12 @@ class RunHistory:
         return {"batch_size": size, "gradient_accumulation_steps": effective // size}
 
 
-def _share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:
-    """Share of a step's time without checkpoints, 0..1; None: no time was measured."""
+def _waiting_shares(time: protocol.StepTime) -> tuple[float | None, float | None]:
+    """Shares of data and sync in a step's time without checkpoints, 0..1; None: no time was measured."""
     total = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
-    return min(1.0, max(0.0, getattr(time, part) / total)) if total > 0 else None
+    if total <= 0:
+        return None, None
+    return min(1.0, max(0.0, time.data / total)), min(1.0, max(0.0, time.sync / total))
 
 
 def percent(share: float) -> int:

@@ -30,11 +30,8 @@ _MIN_RECOVERIES: Final = 2  # the first one finds what fits
 _RECOVERY_WINDOW: Final = 1000  # steps
 
 
-class VramSpill(Rule[protocol.Hardware]):
+class VramSpill(Rule[protocol.Hardware], code="advice.vram_spill"):
     """GPU memory overflows into system memory: training continues at a tenth of the speed."""
-
-    code = "advice.vram_spill"
-    event_types = (protocol.Hardware,)
 
     def __init__(self) -> None:
         self._baseline: int | None = None  # shared memory when training had settled
@@ -55,11 +52,8 @@ class VramSpill(Rule[protocol.Hardware]):
         return Finding({"spilled_gib": gib(spilled), "total_gib": gib(gpu.vram_total or 0)}, run.halve_batch())
 
 
-class VramSlow(Rule[protocol.Step]):
+class VramSlow(Rule[protocol.Step], code="advice.vram_slow"):
     """The same where the driver does not report shared memory: steps become slow while the GPU's memory is full."""
-
-    code = "advice.vram_slow"
-    event_types = (protocol.Step,)
 
     def __init__(self) -> None:
         self._step_ms: deque[float] = deque(maxlen=_MAX_STEPS)  # usual ones, computation only
@@ -83,13 +77,9 @@ def _vram_share(gpu: protocol.Gpu) -> float:
     return (gpu.vram_used or 0) / gpu.vram_total if gpu.vram_total else 0.0
 
 
-class Throttled(Rule[protocol.Hardware]):
+class Throttled(Rule[protocol.Hardware], activate_after=10, clear_after=15, min_duration_s=60.0):
     """The GPU's clocks are reduced for a minute or longer; shorter reductions are normal."""
 
-    event_types = (protocol.Hardware,)
-    activate_after = 10
-    clear_after = 15
-    min_duration_s = 60.0
     reasons: ClassVar[frozenset[str]]
     reasons_if_slow: ClassVar[frozenset[str]] = frozenset()  # normal unless the clock is low
 
@@ -114,29 +104,23 @@ def _rounded(value: float | None) -> protocol.Param:
     return "?" if value is None else round(value)
 
 
-class Thermal(Throttled):
+class Thermal(Throttled, code="advice.thermal"):
     """The GPU is too hot."""
 
-    code = "advice.thermal"
     reasons = frozenset({"thermal", "hw_thermal"})
 
 
-class Power(Throttled):
+class Power(Throttled, code="advice.power"):
     """The GPU gets too little power."""
 
-    code = "advice.power"
     reasons = frozenset({"power_brake"})
     reasons_if_slow = frozenset({"power"})
 
 
-class OtherPrograms(Rule[protocol.Hardware]):
+class OtherPrograms(
+    Rule[protocol.Hardware], code="advice.gpu_shared", activate_after=10, clear_after=10, min_duration_s=30.0
+):
     """Other programs hold much of the GPU's memory."""
-
-    code = "advice.gpu_shared"
-    event_types = (protocol.Hardware,)
-    activate_after = 10
-    clear_after = 10
-    min_duration_s = 30.0
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
         gpu = run.gpu
@@ -149,23 +133,15 @@ class OtherPrograms(Rule[protocol.Hardware]):
         return Finding({"others_gib": gib(others), "total_gib": gib(gpu.vram_total)})
 
 
-class OnBattery(Rule[protocol.Hardware]):
+class OnBattery(Rule[protocol.Hardware], code="advice.battery", clear_after=2):
     """A laptop runs on its battery."""
-
-    code = "advice.battery"
-    event_types = (protocol.Hardware,)
-    clear_after = 2
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
         return Finding({}) if event.host.on_battery else event.host.on_battery
 
 
-class Slept(Rule[protocol.Phase | protocol.Hardware]):
+class Slept(Rule[protocol.Phase | protocol.Hardware], code="advice.slept", activate_after=1):
     """The computer went to sleep during training."""
-
-    code = "advice.slept"
-    event_types = (protocol.Phase, protocol.Hardware)
-    activate_after = 1
 
     def __init__(self) -> None:
         self._before: float | None = None  # seconds asleep, in the previous sample of this phase
@@ -184,12 +160,8 @@ class Slept(Rule[protocol.Phase | protocol.Hardware]):
         return Finding({"minutes": round(asleep / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
 
 
-class RamFull(Rule[protocol.Hardware]):
+class RamFull(Rule[protocol.Hardware], code="advice.ram_full", activate_after=5):
     """System memory is almost full."""
-
-    code = "advice.ram_full"
-    event_types = (protocol.Hardware,)
-    activate_after = 5
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
         host = event.host
@@ -203,13 +175,8 @@ class RamFull(Rule[protocol.Hardware]):
         return Finding({**params}, {"low_memory": True} if has_loaders and not run.config.low_memory else {})
 
 
-class DiskLow(Rule[protocol.Hardware]):
+class DiskLow(Rule[protocol.Hardware], code="advice.disk_low", activate_after=2, clear_after=2):
     """The disk has no space for the next checkpoints."""
-
-    code = "advice.disk_low"
-    event_types = (protocol.Hardware,)
-    activate_after = 2
-    clear_after = 2
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
         if run.checkpoint is None or not run.checkpoint.bytes or run.phase in ("done", "stopping"):
@@ -223,13 +190,10 @@ class DiskLow(Rule[protocol.Hardware]):
         return Finding({**params}, {"keep_last": 1} if run.config.keep_last > 1 else {})
 
 
-class RepeatedOom(Rule[protocol.OomRecovery | protocol.Step]):
+class RepeatedOom(
+    Rule[protocol.OomRecovery | protocol.Step], code="advice.repeated_oom", activate_after=1, clear_after=1
+):
     """Steps run out of memory repeatedly and are computed twice."""
-
-    code = "advice.repeated_oom"
-    event_types = (protocol.OomRecovery, protocol.Step)
-    activate_after = 1
-    clear_after = 1
 
     def __init__(self) -> None:
         self._steps: deque[int] = deque(maxlen=_MIN_RECOVERIES)  # that ran out of memory

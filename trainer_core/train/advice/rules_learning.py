@@ -41,13 +41,8 @@ _MIN_RATE_SHARE: Final = 0.5  # of the peak: below it, a schedule ends learning 
 _CUT_SHARE: Final = 0.05  # of the samples; a few long ones are normal
 
 
-class NotFinite(Rule[protocol.Step | protocol.BadStep]):
+class NotFinite(Rule[protocol.Step | protocol.BadStep], code="advice.not_finite", activate_after=1, clear_after=1):
     """Gradients are repeatedly not finite."""
-
-    code = "advice.not_finite"
-    event_types = (protocol.Step, protocol.BadStep)
-    activate_after = 1
-    clear_after = 1
 
     def __init__(self) -> None:
         self._steps: deque[int] = deque(maxlen=_MIN_BAD_STEPS)
@@ -65,13 +60,8 @@ class NotFinite(Rule[protocol.Step | protocol.BadStep]):
         return Finding({**params}, _lower_rate(run))
 
 
-class LossSpike(Rule[protocol.Step]):
+class LossSpike(Rule[protocol.Step], code="advice.loss_spike", activate_after=2, clear_after=5):
     """The loss jumps far above its usual value and does not return at once."""
-
-    code = "advice.loss_spike"
-    event_types = (protocol.Step,)
-    activate_after = 2
-    clear_after = 5
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_SPIKE_LOSSES)  # without spikes
@@ -90,12 +80,8 @@ class LossSpike(Rule[protocol.Step]):
         return False
 
 
-class RateTooHigh(Rule[protocol.Step]):
+class RateTooHigh(Rule[protocol.Step], code="advice.rate_high", clear_after=10):
     """After the warm-up the loss rises, or steps are repeatedly skipped or clipped hard."""
-
-    code = "advice.rate_high"
-    event_types = (protocol.Step,)
-    clear_after = 10
 
     def __init__(self) -> None:
         self._reports: deque[protocol.Step] = deque(maxlen=_TREND_WINDOW)
@@ -130,13 +116,8 @@ class RateTooHigh(Rule[protocol.Step]):
         return {"before": round_significant(first), "now": round_significant(second), "guess": guess, **shares}
 
 
-class Overfitting(Rule[protocol.Eval]):
+class Overfitting(Rule[protocol.Eval], code="advice.overfitting", activate_after=1, clear_after=1):
     """The eval loss rises while the train loss falls."""
-
-    code = "advice.overfitting"
-    event_types = (protocol.Eval,)
-    activate_after = 1
-    clear_after = 1
 
     def __init__(self) -> None:
         self._best_loss, self._best_step = math.inf, 0
@@ -162,13 +143,8 @@ class Overfitting(Rule[protocol.Eval]):
         return Finding({**params, **losses}, {"max_steps": self._best_step} if self._best_step else {})
 
 
-class Plateau(Rule[protocol.Eval]):
+class Plateau(Rule[protocol.Eval], code="advice.plateau", activate_after=1, clear_after=1):
     """The eval loss no longer falls although the learning rate is high."""
-
-    code = "advice.plateau"
-    event_types = (protocol.Eval,)
-    activate_after = 1
-    clear_after = 1
 
     def __init__(self) -> None:
         self._losses: deque[float] = deque(maxlen=_PLATEAU_EVALS)
@@ -193,12 +169,8 @@ class Plateau(Rule[protocol.Eval]):
         return Finding({"evaluations": _PLATEAU_EVALS, **losses}, {"lr_schedule": "cosine"} if is_constant else {})
 
 
-class Truncated(Rule[protocol.Ready]):
+class Truncated(Rule[protocol.Ready], code="advice.truncated", activate_after=1):
     """Many samples are longer than a sequence."""
-
-    code = "advice.truncated"
-    event_types = (protocol.Ready,)
-    activate_after = 1
 
     def evaluate(self, event: protocol.Ready, run: RunHistory) -> Verdict:
         total, cut = event.train_documents + event.validation_documents, event.truncated + event.dropped

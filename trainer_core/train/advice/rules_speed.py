@@ -27,12 +27,8 @@ _HIGH_MEMORY: Final = 0.60
 _NOISE_RATIO: Final = 2.0  # gradient noise scale by effective batch: below it, a larger batch is less efficient
 
 
-class DataBound(Rule[protocol.Step]):
-    """The model waits for data."""
-
-    code = "advice.data_bound"
-    event_types = (protocol.Step,)
-    min_duration_s = 10.0  # a run of seconds needs no other settings
+class DataBound(Rule[protocol.Step], code="advice.data_bound", min_duration_s=10.0):
+    """The model waits for data, in a run of more than seconds."""
 
     def evaluate(self, event: protocol.Step, run: RunHistory) -> Verdict:
         if not run.is_settled or run.data_share is None:
@@ -57,12 +53,8 @@ class DataBound(Rule[protocol.Step]):
         return {}
 
 
-class SyncBound(Rule[protocol.Step]):
+class SyncBound(Rule[protocol.Step], code="advice.sync_bound", min_duration_s=10.0):
     """Several GPUs wait for the sum of gradients. Without settings: those that help change the effective batch."""
-
-    code = "advice.sync_bound"
-    event_types = (protocol.Step,)
-    min_duration_s = 10.0
 
     def evaluate(self, event: protocol.Step, run: RunHistory) -> Verdict:
         if not run.is_settled or run.sync_share is None or run.config.ranks == 1:
@@ -73,14 +65,9 @@ class SyncBound(Rule[protocol.Step]):
         return Finding({**params, "steps": run.config.gradient_accumulation_steps})
 
 
-class GpuIdle(Rule[protocol.Hardware]):
-    """The GPU is idle, but not for lack of data: kernels are launched too slowly."""
-
-    code = "advice.gpu_idle"
-    event_types = (protocol.Hardware,)
-    activate_after = 10
-    clear_after = 10
-    min_duration_s = 60.0  # longer than an evaluation or a checkpoint between two samples
+class GpuIdle(Rule[protocol.Hardware], code="advice.gpu_idle", activate_after=10, clear_after=10, min_duration_s=60.0):
+    """The GPU is idle for longer than an evaluation or a checkpoint, but not for lack of data: kernels are launched too
+    slowly."""
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
         if run.gpu is None or run.gpu.utilization is None or not run.is_training or run.data_share is None:
@@ -94,13 +81,8 @@ class GpuIdle(Rule[protocol.Hardware]):
         return Finding({**params}, dict.fromkeys(disabled, "auto"))
 
 
-class BatchTooSmall(Rule[protocol.Performance]):
+class BatchTooSmall(Rule[protocol.Performance], code="advice.batch_small", activate_after=2, clear_after=2):
     """The GPU could compute larger micro-batches, and has the memory for them."""
-
-    code = "advice.batch_small"
-    event_types = (protocol.Performance,)
-    activate_after = 2
-    clear_after = 2
 
     def evaluate(self, event: protocol.Performance, run: RunHistory) -> Verdict:
         if not run.is_settled or run.gpu is None or not run.gpu.vram_total:
