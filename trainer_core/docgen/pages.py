@@ -13,7 +13,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from trainer_core.messages import Language, codes, template
 from trainer_core.messages.exit_codes import exit_code_of
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs"
+_BASES: Final = (protocol.Event, protocol.Command)
 _GENERATED_NOTICE: Final = "<!-- Made by `python -m trainer_core.docgen`; edit {source} instead. -->"
 
 
@@ -68,36 +69,37 @@ know. A number that is not finite is sent as `null`. The JSON Schema is
 """
 
 
-class FieldDoc(NamedTuple):
-    """A field of a struct in the source."""
-
-    name: str
-    type: str
-    default: str  # "required" where there is none
-    meaning: str
-
-
 def protocol_page() -> str:
     """Every event and command with its fields and an example."""
-    fields = parse_fields(inspect.getsource(protocol))
-    events, commands = protocol.EVENT_TYPES, protocol.COMMAND_TYPES
-    body = [
-        *_contents("Event", events),
-        *_contents("Command", commands),
-        "## Every event",
-        "",
-        *_section(protocol.Event, fields),
-        "`type` names the kind of event.",
-        "",
-        *_message_sections("Event", events, fields),
-        "## Parts of events",
-        "",
-    ]
+    source = inspect.getsource(protocol)
+    fields, events, commands = parse_fields(source), protocol.EVENT_TYPES, protocol.COMMAND_TYPES
+
+    def section(kind: type[msgspec.Struct], heading: str) -> Iterator[str]:
+        """Docstring, fields and example, without the fields that all events or all commands have."""
+        yield from (heading, "", _unwrap(kind.__doc__), "")
+        bases = (base for base in reversed(kind.__mro__) if base is kind or base not in _BASES)
+        if shown := [field for base in bases for field in fields.get(base.__name__, ())]:
+            yield from _table("field,type,default,meaning", shown)
+        if (example := (EVENTS | COMMANDS).get(kind)) is not None:
+            yield from ("```json", protocol.encode(example).decode("ascii").rstrip(), "```", "")
+        elif kind in _BASES:
+            name = kind.__name__.lower()
+            yield from (f"`{'type' if name == 'event' else name}` names the kind of {name}.", "")
+
+    body: list[str] = []
+    for title, kinds in (("Event", events), ("Command", commands)):
+        tags = (kind.__struct_config__.tag for kind in kinds)
+        body += [f"{title}s: " + ", ".join(f"[{tag}](#{title.lower()}-{tag})" for tag in tags) + ".", ""]
+    body += section(protocol.Event, "## Every event")
+    for kind in events:
+        body += section(kind, f"### Event: {kind.__struct_config__.tag}")
+    body += ["## Parts of events", ""]
     for part in event_structs():
-        body += [f"### {part.__name__}", "", *_section(part, fields)]
-    body += ["### Names used in types", "", *_type_aliases(inspect.getsource(protocol)), ""]
-    body += ["## Every command", "", *_section(protocol.Command, fields), "`command` names the kind of command.", ""]
-    body += _message_sections("Command", commands, fields)
+        body += section(part, f"### {part.__name__}")
+    body += ["### Names used in types", "", *_type_aliases(source), ""]
+    body += section(protocol.Command, "## Every command")
+    for kind in commands:
+        body += section(kind, f"### Command: {kind.__struct_config__.tag}")
     summary = _unwrap(protocol.__doc__).partition(" Events go to")[0]
     introduction = _PROTOCOL_INTRODUCTION.format(version=".".join(map(str, protocol.VERSION)), summary=summary)
     return _page("The wire protocol", "trainer_core/protocol.py", introduction, body)
@@ -105,25 +107,19 @@ def protocol_page() -> str:
 
 def event_structs() -> list[type[msgspec.Struct]]:
     """Structs that are nested in events, in the order of protocol.py."""
-    return [
-        kind
-        for kind in vars(protocol).values()
-        if inspect.isclass(kind)
-        and issubclass(kind, msgspec.Struct)
-        and not issubclass(kind, protocol.Event | protocol.Command)
-        and kind.__module__ == protocol.__name__
-    ]
+    found = (kind for kind in vars(protocol).values() if inspect.isclass(kind) and issubclass(kind, msgspec.Struct))
+    return [kind for kind in found if not issubclass(kind, _BASES) and kind.__module__ == protocol.__name__]
 
 
-def parse_fields(source: str) -> dict[str, list[FieldDoc]]:
-    """The annotated fields of every class in a source, with the comments behind them."""
+def parse_fields(source: str) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Name, type, default, and the comment behind it, of the annotated fields of every class in a source."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {one.start[0]: one.string.lstrip("# ").rstrip() for one in tokens if one.type == tokenize.COMMENT}
     return {
         node.name: [
-            FieldDoc(
-                ast.unparse(line.target),
-                _format_expression(line.annotation),
+            (
+                f"`{ast.unparse(line.target)}`",
+                f"`{_format_expression(line.annotation)}`",
                 f"`{_format_expression(line.value)}`" if line.value else "required",
                 comments.get(line.end_lineno or line.lineno, ""),
             )
@@ -133,30 +129,6 @@ def parse_fields(source: str) -> dict[str, list[FieldDoc]]:
         for node in ast.parse(source).body
         if isinstance(node, ast.ClassDef)
     }
-
-
-def _contents(title: str, kinds: Iterable[type[msgspec.Struct]]) -> list[str]:
-    tags = (kind.__struct_config__.tag for kind in kinds)
-    return [f"{title}s: " + ", ".join(f"[{tag}](#{title.lower()}-{tag})" for tag in tags) + ".", ""]
-
-
-def _message_sections(
-    title: str, kinds: Iterable[type[msgspec.Struct]], fields: dict[str, list[FieldDoc]]
-) -> Iterator[str]:
-    for kind in kinds:
-        yield from (f"### {title}: {kind.__struct_config__.tag}", "", *_section(kind, fields))
-        yield from ("```json", protocol.encode((EVENTS | COMMANDS)[kind]).decode("ascii").rstrip(), "```", "")
-
-
-def _section(kind: type[msgspec.Struct], fields: dict[str, list[FieldDoc]]) -> Iterator[str]:
-    """Docstring and fields of a struct, without those that all events or all commands have."""
-    yield from (_unwrap(kind.__doc__), "")
-    bases = [base for base in kind.__mro__ if base.__name__ in fields]
-    own = [base for base in bases if base is kind or base not in (protocol.Event, protocol.Command)]
-    shown = [field for base in reversed(own) for field in fields[base.__name__]]
-    if shown:
-        rows = ((f"`{one.name}`", f"`{one.type}`", one.default, one.meaning) for one in shown)
-        yield from _table("field,type,default,meaning", rows)
 
 
 def _type_aliases(source: str) -> Iterator[str]:
@@ -176,9 +148,6 @@ def _format_expression(node: ast.expr) -> str:
 
 def _unwrap(docstring: str | None) -> str:
     return " ".join((docstring or "").split())
-
-
-# --- docs/protocol.schema.json -------------------------------------------------------------------------
 
 
 def protocol_schema() -> dict[str, Any]:
