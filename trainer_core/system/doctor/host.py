@@ -7,11 +7,10 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import secrets
 import shutil
 import struct
 import sys
-from collections.abc import Mapping
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -64,36 +63,30 @@ def check_packages(results: ProbeResults, ending: str) -> list[Finding]:
 
 def check_compilers(results: ProbeResults) -> list[Finding]:
     """Compilers for torch.compile, which is optional."""
-    compiler = find_compiler(os.environ)
+    compiler = find_compiler()
     package = "Visual Studio Build Tools (C++)" if WINDOWS else "g++"
     found = [ok("doctor.compiler", path=compiler) if compiler else note("doctor.no_compiler", package=package)]
-    if any(result.get("gpus") for result in results):
-        if importlib.util.find_spec("triton"):
-            version = importlib.metadata.version("triton-windows" if WINDOWS else "triton")
-            found.append(ok("doctor.triton", version=version))
-        else:
-            package = _WINDOWS_TRITON if WINDOWS else "triton"
-            found.append(note("doctor.no_triton", package=package, python=sys.executable))
-    return found
+    if not any(result.get("gpus") for result in results):
+        return found
+    if importlib.util.find_spec("triton"):
+        version = importlib.metadata.version("triton-windows" if WINDOWS else "triton")
+        return [*found, ok("doctor.triton", version=version)]
+    package = _WINDOWS_TRITON if WINDOWS else "triton"
+    return [*found, note("doctor.no_triton", package=package, python=sys.executable)]
 
 
-def find_compiler(environ: Mapping[str, str]) -> str | None:
+def find_compiler() -> str | None:
     """The C++ compiler that torch uses: `CXX`, else the first known one on the path."""
     names = ("cl", "clang-cl", "g++", "clang++") if WINDOWS else ("g++", "clang++", "c++")
-    return next(filter(None, map(shutil.which, filter(None, (environ.get("CXX", ""), *names)))), None)
+    return next(filter(None, map(shutil.which, filter(None, (os.environ.get("CXX", ""), *names)))), None)
 
 
 def check_memory(machine: MachineInfo, page_file: int | None = None) -> list[Finding]:
     """Processor, RAM and, on Windows, the page file. `page_file`: its bytes, in tests."""
-    sizes: dict[str, Value] = {
-        "total_gib": format_gib(machine.ram_total),
-        "free_gib": format_gib(machine.ram_available),
-    }
+    sizes = {"total_gib": format_gib(machine.ram_total), "free_gib": format_gib(machine.ram_available)}
     low = machine.ram_total < 7.5 * GIB or machine.ram_available < 2 * GIB
-    found = [
-        ok("doctor.cpu", name=machine.cpu_name, cores=machine.cpu_cores, threads=machine.cpu_threads),
-        note("doctor.ram_low", **sizes) if low else ok("doctor.ram", **sizes),
-    ]
+    cpu = ok("doctor.cpu", name=machine.cpu_name, cores=machine.cpu_cores, threads=machine.cpu_threads)
+    found = [cpu, note("doctor.ram_low", **sizes) if low else ok("doctor.ram", **sizes)]
     if WINDOWS and page_file is None:
         with contextlib.suppress(OSError, RuntimeError):  # performance counters may be disabled
             page_file = psutil.swap_memory().total
@@ -103,15 +96,14 @@ def check_memory(machine: MachineInfo, page_file: int | None = None) -> list[Fin
     return found
 
 
-def check_folder(root: Path, environ: Mapping[str, str]) -> list[Finding]:
+def check_folder(root: Path) -> list[Finding]:
     """Write access, free space, and synchronization by a cloud service."""
     existing = root
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent
-    trial = existing / f".traindeck-{secrets.token_hex(4)}.tmp"
     try:
-        trial.write_bytes(b"x")
-        files.retry_sharing_violation(trial.unlink)
+        with tempfile.TemporaryFile(dir=existing):
+            pass
     except OSError as error:
         return [problem("doctor.not_writable", detail=str(error), path=str(root), reason=error.strerror or "?")]
     free = files.free_bytes(root)
@@ -120,16 +112,13 @@ def check_folder(root: Path, environ: Mapping[str, str]) -> list[Finding]:
         found = [Finding("problem" if free < 2 * GIB else "note", "doctor.disk_low", params)]
     else:
         found = [ok("doctor.disk", **params)]
-    if service := sync_service(root, environ):
+    if service := sync_service(root):
         found.append(note("doctor.synced_folder", path=str(root), service=service))
     return found
 
 
-def sync_service(root: Path, environ: Mapping[str, str]) -> str | None:
-    """The cloud service that synchronizes a folder, by its environment variables or the folder's usual name."""
-    for name in ("OneDrive", "OneDriveCommercial", "OneDriveConsumer"):
-        if environ.get(name) and root.is_relative_to(Path(environ[name])):
-            return "OneDrive"
+def sync_service(root: Path) -> str | None:
+    """The cloud service that synchronizes a folder, by the folder's usual name."""
     services = ("OneDrive", "Dropbox", "Google Drive", "iCloudDrive", "Nutstore", "坚果云", "WPS云盘")
     parts = [part.lower() for part in root.parts]
     return next((name for name in services if any(part.startswith(name.lower()) for part in parts)), None)

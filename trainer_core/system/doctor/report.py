@@ -5,24 +5,19 @@ Torch and the other packages are imported in child processes, in parallel to the
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from rich.cells import cell_len
 
 from trainer_core import __version__, error_codes
 from trainer_core.messages import Language, format_message, format_message_parts
 from trainer_core.system import hardware
 from trainer_core.system.doctor.finding import Finding, note
 from trainer_core.system.doctor.gpu import check_gpus, check_torch, nvidia_driver_installed
-from trainer_core.system.doctor.host import (
-    check_compilers,
-    check_folder,
-    check_memory,
-    check_packages,
-    check_python,
-)
+from trainer_core.system.doctor.host import check_compilers, check_folder, check_memory, check_packages, check_python
 from trainer_core.system.doctor.probe_process import run_probe
 
 
@@ -35,7 +30,7 @@ def diagnose(root: Path) -> list[Finding]:
             *_run_check("Python", check_python),
             *_run_check("NVML", lambda: check_gpus(machine, nvidia_driver_installed())),
             *_run_check("RAM", lambda: check_memory(machine)),
-            *_run_check("disk", lambda: check_folder(root, os.environ)),
+            *_run_check("disk", lambda: check_folder(root)),
         ]
         results, ending = torch_probe.result()
         findings += _run_check("PyTorch", lambda: check_torch(results, ending, machine))
@@ -64,18 +59,13 @@ def _run_check(name: str, check: Callable[[], Iterable[Finding]]) -> list[Findin
 def format_findings(findings: list[Finding], language: Language) -> str:
     """Format as aligned plain text. Actions follow their findings on separate lines."""
     levels = {level: format_message(f"doctor.level_{level}", {}, language) for level in ("ok", "note", "problem")}
-    width = max(map(len, levels.values()))
-    indent = " " * (_columns(levels["problem"]) + 3)
+    width = max(map(cell_len, levels.values()))
+    indent = " " * (cell_len(levels["problem"]) + 3)
     lines = [format_message("doctor.title", {"version": __version__, "platform": platform.platform()}, language), ""]
     for finding in findings:
         description, action = format_message_parts(finding.code, finding.params, language)
-        lines.append(f"[{levels[finding.level]}]{' ' * (width - len(levels[finding.level]))} {description}")
+        lines.append(f"[{levels[finding.level]}]{' ' * (width - cell_len(levels[finding.level]))} {description}")
         lines += [indent + part for part in (action, finding.detail) if part]
     count = sum(finding.level == "problem" for finding in findings)
     closing = "doctor.problems" if count else "doctor.all_well"
     return "\n".join([*lines, "", format_message(closing, {"count": count}, language)])
-
-
-def _columns(text: str) -> int:
-    """Terminal columns of `text`: Chinese characters take two."""
-    return sum(1 + (character > "\u2e7f") for character in text)
