@@ -19,7 +19,7 @@ def test_runs_are_listed_as_a_translated_table() -> None:
     found = [summary("我的 运行", "stopped", 104, 4.20945), summary("quick", "finished", 4, None)]
     assert runs.format_runs(found, HERE, "zh").splitlines() == [
         "运行       状态     步  最佳损失",
-        "---------  ------  ---  --------",
+        "---------- ------- ---- --------",
         "我的 运行  已停止  104    4.2095",
         "quick      已完成    4         -",
     ]

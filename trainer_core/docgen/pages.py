@@ -98,8 +98,8 @@ def protocol_page() -> str:
         body += section(part, f"### {part.__name__}")
     body += ["### Names used in types", "", *_type_aliases(source), ""]
     body += section(protocol.Command, "## Every command")
-    for kind in commands:
-        body += section(kind, f"### Command: {kind.__struct_config__.tag}")
+    for command in commands:
+        body += section(command, f"### Command: {command.__struct_config__.tag}")
     summary = _unwrap(protocol.__doc__).partition(" Events go to")[0]
     introduction = _PROTOCOL_INTRODUCTION.format(version=".".join(map(str, protocol.VERSION)), summary=summary)
     return _page("The wire protocol", "trainer_core/protocol.py", introduction, body)
