@@ -101,7 +101,7 @@ class Ready(Event, tag="ready", kw_only=True):
     fill: float | None = None  # with packing: share of positions that hold tokens, 0..1
     fill_unpacked: float | None = None  # the same with one conversation per sequence
     loader_workers: int = 0  # loader processes
-    loader_prefetch: int = 0  # batches prepared ahead, by processes or a thread; 0: on demand
+    loader_prefetch: int = 0  # batches prepared ahead by the processes; 0: on demand
     loader_pinned: bool = False  # batches are in page-locked memory
     loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk"] = "set"  # reason of this choice
     fast_paths: list[FastPath] = []  # of this run

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.token_caches import add_document
 from trainer_core.config import Config
-from trainer_core.data.sequence_layout import SequenceStats, build_sequences, pack
-from trainer_core.data.sequences import SequenceIndex, fit_conversations, sequences_folder
+from trainer_core.data.sequences import SequenceLayout, build_sequences, fit_conversations, pack
 from trainer_core.data.token_files import Split, TokenFileWriter
 from trainer_core.progress import NullReporter, StopRequested
 
@@ -90,8 +89,8 @@ def test_the_expected_fill_without_packing_matches_random_batches(batch_size: in
     batches = random.permutation(sizes).reshape(-1, batch_size)
     widths = np.minimum(-(-batches.max(axis=1) // 8) * 8, 500)
     seen = sizes.sum() / (widths.sum() * batch_size)
-    stats = SequenceStats(len(sizes), 0, 0, np.bincount(sizes, minlength=501).tolist())
-    assert stats.unpacked_fill_ratio(batch_size) == pytest.approx(seen, rel=0.02)
+    layout = SequenceLayout(*[np.arange(0, dtype=np.uint32)] * 2, np.bincount(sizes, minlength=501), 0, 0)
+    assert layout.unpacked_fill_ratio(batch_size) == pytest.approx(seen, rel=0.02)
 
 
 # --- which conversations can be used ---------------------------------------------------------------
@@ -130,7 +129,7 @@ def test_conversations_without_trained_tokens_after_truncation_are_unusable(
     split.close()
 
 
-# --- stored sequences ------------------------------------------------------------------------------
+# --- all sequences of a split ---------------------------------------------------------------------
 
 
 CHATS: list[tuple[int, Spans]] = [(3 + 7 * n % 40, [(2, 3 + 7 * n % 40)]) for n in range(300)]
@@ -146,8 +145,7 @@ def test_sequences_contain_every_usable_conversation_once(tmp_path: Path, packin
     write_split(tmp_path, [*CHATS, DROPPED])
     write_split(tmp_path, [DROPPED], "validation")
     found = build_sequences(tmp_path, 300, config(packing), NullReporter(), block_size=100)
-    sequences = SequenceIndex(sequences_folder(tmp_path, 32, packing) / "train")
-    held = [sequences.documents(index) for index in range(found["train"].samples)]
+    held = [found["train"].documents(index) for index in range(found["train"].samples)]
     assert sorted(number for numbers in held for number in numbers) == list(range(300))
     assert all(sum(min(CHATS[number][0] - 1, 32) for number in numbers) <= 32 for numbers in held)
     assert (sum(found["train"].lengths), found["train"].dropped) == (300, 1)
@@ -158,20 +156,9 @@ def test_sequences_contain_every_usable_conversation_once(tmp_path: Path, packin
         assert found["train"].fill_ratio > found["train"].unpacked_fill_ratio(batch_size=8)
     else:
         assert held == [[number] for number in range(300)]
-    sequences.close()
 
 
-def test_sequences_are_built_once_per_length(tmp_path: Path) -> None:
-    write_split(tmp_path, CHATS)
-    write_split(tmp_path, [], "validation")
-    first = build_sequences(tmp_path, 300, config(True), NullReporter())
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert build_sequences(tmp_path, 300, config(True), NullReporter()) == first
-    build_sequences(tmp_path, 300, Config(max_seq_len=16, packing=True), NullReporter())
-    assert {path: path.stat().st_mtime_ns for path in made} == made
-
-
-def test_sequences_are_rebuilt_after_a_stop_or_damage(tmp_path: Path) -> None:
+def test_a_stop_interrupts_the_assignment(tmp_path: Path) -> None:
     class StoppingReporter(NullReporter):
         def poll(self) -> None:
             raise StopRequested
@@ -180,10 +167,3 @@ def test_sequences_are_rebuilt_after_a_stop_or_damage(tmp_path: Path) -> None:
     write_split(tmp_path, [], "validation")
     with pytest.raises(StopRequested):
         build_sequences(tmp_path, 300, config(True), StoppingReporter())
-    assert not sequences_folder(tmp_path, 32, True).exists()
-    whole = build_sequences(tmp_path, 300, config(True), NullReporter())
-    members = sequences_folder(tmp_path, 32, True) / "train" / "members.bin"
-    content = members.read_bytes()
-    members.write_bytes(content[:-4])
-    assert build_sequences(tmp_path, 300, config(True), NullReporter()) == whole
-    assert members.read_bytes() == content

@@ -126,8 +126,6 @@ def _ready(event: protocol.Ready, language: Language) -> str:
 def _loading(event: protocol.Ready, language: Language) -> str:
     if event.loader_workers:
         mode = get("console.loader.workers", language, count=event.loader_workers)
-    elif event.loader_prefetch:
-        mode = get("console.loader.thread", language, batches=event.loader_prefetch)
     else:
         mode = get("console.loader.on_demand", language)
     pinned = get("console.loader.pinned", language) if event.loader_pinned else ""

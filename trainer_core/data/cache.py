@@ -33,14 +33,11 @@ from trainer_core.runs import file_locks
 from trainer_core.system import files
 from trainer_core.system.result_cache import read_entries, write_entries
 
-VERSION: Final = 6  # raise it when the files or their content change
+VERSION: Final = 7  # raise it when the files or their content change
 META_FILE: Final = "meta.json"
 _JOURNAL_FILE: Final = "journal.json"
 _CONTENTS_FILE: Final = "contents.json"
-_MIN_EXTRA_BYTES: Final = 1024 * 1024
-_BUILD_SUFFIX: Final = ".building"
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
-_STALE_AFTER_S: Final = 7 * 86_400.0  # unfinished caches are removed after this time
 _LOCK_POLL_INTERVAL_S: Final = 0.2
 _MAX_HASHES: Final = 100_000  # in contents.json
 
@@ -145,10 +142,8 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def _write_meta(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """Complete a cache: flush its files, then write meta.json with their sizes."""
+    """Complete a cache, whose files are on disk: write meta.json with their sizes."""
     found = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != _JOURNAL_FILE]
-    for file in found:
-        files.fsync_file(file)
     meta = {**meta, "files": {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}}
     files.write_atomic(folder / META_FILE, json.dumps(meta, ensure_ascii=False).encode("utf-8"))
     (folder / _JOURNAL_FILE).unlink(missing_ok=True)
@@ -165,44 +160,41 @@ def write_journal(folder: Path, journal: dict[str, Any]) -> None:
     files.write_atomic(folder / _JOURNAL_FILE, json.dumps(journal).encode("utf-8"))
 
 
-def build(
-    folder: Path, reporter: Reporter, write: Callable[[Path], dict[str, Any]], needed_bytes: int = 0
-) -> dict[str, Any]:
-    """Build the cache `folder` unless another process has. Returns its metadata.
+def build(folder: Path, reporter: Reporter, write: Callable[[Path], dict[str, Any]], needed: int) -> dict[str, Any]:
+    """Build the cache `folder` of about `needed` bytes, unless another process has. Returns its metadata.
 
     `write` fills a working folder, which may hold the work of an interrupted process, and returns the metadata. A
-    `TraindeckError` or `OSError` removes the working folder; any other exception keeps it for resuming. Raises
-    `disk.full`, which names at least `needed_bytes`, or `disk.not_writable`.
+    `TraindeckError` removes the working folder; any other exception keeps it for resuming. Raises `disk.full` or
+    `disk.not_writable`.
     """
-    root, working = folder.parent, folder.with_name(folder.name + _BUILD_SUFFIX)
+    root, working = folder.parent, folder.with_name(f"{folder.name}.building")
     with files.translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         with _locked(folder, reporter):
             meta = read_meta(folder)
-            if meta is not None:
-                return meta
-            _remove_stale_builds(root, folder)
-            meta = read_meta(working)  # complete if an earlier rename failed
             if meta is None:
-                try:
-                    working.mkdir(exist_ok=True)
-                    for unfinished in working.glob(".*.tmp"):  # left by a killed process
-                        unfinished.unlink()
-                    meta = _write_meta(working, write(working))
-                except (TraindeckError, OSError) as error:
-                    with contextlib.suppress(OSError):
-                        files.remove_tree(working)
-                    if isinstance(error, OSError) and files.is_disk_full(error):
-                        needed = max(needed_bytes, files.free_bytes(root) + _MIN_EXTRA_BYTES)
-                        raise files.disk_full_error(root, needed, error) from error
-                    raise
-            files.remove_tree(folder)  # damaged, if it exists
-            files.replace(working, folder)
+                meta = read_meta(working) or _fill(working, write, needed)  # the former if an earlier rename failed
+                files.remove_tree(folder)  # damaged, if it exists
+                files.replace(working, folder)
     return meta
+
+
+def _fill(working: Path, write: Callable[[Path], dict[str, Any]], needed: int) -> dict[str, Any]:
+    try:
+        with files.translate_os_errors(working, needed):
+            working.mkdir(exist_ok=True)
+            for unfinished in working.glob(".*.tmp"):  # left by a killed process
+                unfinished.unlink()
+            return _write_meta(working, write(working))
+    except TraindeckError:
+        with contextlib.suppress(OSError):
+            files.remove_tree(working)
+        raise
 
 
 @contextlib.contextmanager
 def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Hold the lock of a cache. Waits while another process prepares it."""
     warned = False
     while True:
         try:
@@ -216,13 +208,3 @@ def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
             reporter.progress("preparing", 0, None, "files")
             reporter.poll()
             time.sleep(_LOCK_POLL_INTERVAL_S)
-
-
-def _remove_stale_builds(root: Path, folder: Path) -> None:
-    """Remove the old unfinished caches that no process is building."""
-    for entry in root.glob(f"*{_BUILD_SUFFIX}"):
-        owner = file_locks.read_owner(entry.with_name(entry.stem + ".lock"))
-        busy = entry.stem == folder.name or (owner is not None and owner.alive)
-        with contextlib.suppress(OSError):
-            if not busy and time.time() - entry.stat().st_mtime > _STALE_AFTER_S:
-                files.remove_tree(entry)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 
+SHUFFLE_BLOCK_SIZE: Final = 2048  # neighbouring samples that stay together without a token cache
 _ROUNDS: Final = 8  # four make a permutation look random; small domains of a few bits need more
 _POSITIONS_PER_CALL: Final = 1024  # numpy takes 0.3 ms for one position and hardly more for a thousand
 

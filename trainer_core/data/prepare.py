@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +18,7 @@ from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.encoder import WarningRecorder, encode_documents
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.sequence_layout import build_sequences
-from trainer_core.data.sequences import count_text_sequences
+from trainer_core.data.sequences import SequenceLayout, build_sequences, count_text_sequences
 from trainer_core.data.sources import DatasetScan, DatasetScans, SkippedFile, cache_root, common_task, scan_datasets
 from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
 from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
@@ -51,27 +50,39 @@ class SplitCounts:
 class PreparedData:
     """Data ready for training. Picklable; holds no open files."""
 
-    fingerprint: str
     folder: Path
     task: Task
-    tokenizer: Path
     vocab_size: int
     end_of_text: int  # token id, also used for padding
     max_seq_len: int
     packed: bool  # several conversations share a sequence
     attend_across_documents: bool
+    token_cache: bool  # False: the training data is encoded on the fly
     train: SplitCounts
     validation: SplitCounts
-    truncated: int  # conversations cut at max_seq_len, of both splits
-    dropped: int  # conversations without trained tokens after truncation
-    token_cache: bool  # False: the training data is encoded on the fly
-    fill: float | None  # packed: share of non-padding positions in the training sequences
-    fill_unpacked: float | None  # packed: the same with one conversation per sequence
+    sequences: Mapping[str, SequenceLayout]  # of both splits; empty for plain text
     bytes: int = 0  # of the sources
     sources: tuple[Source, ...] = ()
     validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held out
-    reused: bool = True  # a complete cache existed
     report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts` and `CacheWriter.report`
+
+    @property
+    def fingerprint(self) -> str:
+        return self.folder.name
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / "tokenizer.json"
+
+    @property
+    def truncated(self) -> int:
+        """Conversations cut at max_seq_len, of both splits."""
+        return sum(one.truncated for one in self.sequences.values())
+
+    @property
+    def dropped(self) -> int:
+        """Conversations without trained tokens after truncation, of both splits."""
+        return sum(one.dropped for one in self.sequences.values())
 
     def open_split(self, name: str) -> Split:
         """Open `train` or `validation`."""
@@ -95,9 +106,8 @@ class PreparedData:
     def _sample_texts(self, split: str, n: int) -> list[dict[str, Any]]:
         """Up to `n` of the kept texts in random order. For held-out data, a uniform sample of all documents."""
         documents = 0 if split == "train" else self.validation.documents
-        numbered = ((text["number"], text) for text in self.open_split(split).texts())
-        ranked = ((example_rank(number), number, text) for number, text in numbered if is_example(number, documents))
-        return [text for _, _, text in heapq.nsmallest(n, ranked)]
+        kept = [text for text in self.open_split(split).texts() if is_example(text["number"], documents)]
+        return heapq.nsmallest(n, kept, key=lambda text: example_rank(text["number"]))
 
 
 def _first_words(text: str) -> str:
@@ -127,16 +137,13 @@ def prepare(config: Config, reporter: Reporter) -> PreparedData:
         for path, version in _file_versions(scans).items():
             if versions[path] != version:
                 raise TraindeckError("data.changed_while_read", path=str(path))
-        if not config.token_cache:
-            uncached.write_index(working, scans.train, meta["fast"])
-        return meta
+        return meta if config.token_cache else {**meta, "files_by_number": uncached.describe_files(scans.train)}
 
-    found = cache.read_meta(folder)
     # A token takes two bytes and stands for about four of text.
-    meta = found or cache.build(folder, recorder, write, needed_bytes=scans.bytes // 2)
+    meta = cache.read_meta(folder) or cache.build(folder, recorder, write, needed=scans.bytes // 2)
     for code, params in meta["warnings"]:
         recorder.emit(code, **params)
-    return _load_and_validate(folder, meta, scans, config, reporter, reused=found is not None)
+    return _load_and_validate(folder, meta, scans, config, reporter)
 
 
 def load_if_cached(config: Config, reporter: Reporter) -> PreparedData | None:
@@ -149,7 +156,7 @@ def load_if_cached(config: Config, reporter: Reporter) -> PreparedData | None:
     if meta is None:
         return None
     report_skipped_files(scans.all, reporter)
-    return _load_and_validate(folder, meta, scans, config, reporter, reused=True)
+    return _load_and_validate(folder, meta, scans, config, reporter)
 
 
 def report_skipped_files(scans: Sequence[DatasetScan], reporter: Reporter) -> None:
@@ -218,24 +225,19 @@ def ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporte
     return path
 
 
-class _PollOnlyReporter(NullReporter):
-    """Forwards polls only: warnings about rows are emitted when the data is encoded."""
-
-    def __init__(self, poll: Callable[[], None]) -> None:
-        self._poll = poll
-
-    def poll(self) -> None:
-        self._poll()
-
-
 def _train_tokenizer(scans: DatasetScans, config: Config, reporter: Reporter) -> Codec:
-    def poll() -> None:
-        reporter.progress("preparing", stream.done, stream.total + scans.bytes, "bytes")
-        reporter.poll()
+    class Poller(NullReporter):
+        """Emits no warnings about rows: they are emitted when the data is encoded."""
 
-    stream = DocumentStream(scans.train, config, _PollOnlyReporter(poll), piece_chars=choose_piece_chars(scans.all))
+        def poll(self) -> None:
+            reporter.progress("preparing", stream.done, stream.total + scans.bytes, "bytes")
+            reporter.poll()
+
+    poller = Poller()
+    stream = DocumentStream(scans.train, config, poller, piece_chars=choose_piece_chars(scans.all))
     held_out = HeldOutSelector(0.0 if scans.validation else config.validation_fraction)
-    return Codec(train(_iter_tokenizer_texts(stream, held_out, config), config.vocab_size, config.pre_tokenizer, poll))
+    texts = _iter_tokenizer_texts(stream, held_out, config)
+    return Codec(train(texts, config.vocab_size, config.pre_tokenizer, poller.poll))
 
 
 def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, config: Config) -> Iterator[str]:
@@ -260,15 +262,14 @@ def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, con
 
 
 def _load_and_validate(
-    folder: Path, meta: dict[str, Any], scans: DatasetScans, config: Config, reporter: Reporter, reused: bool
+    folder: Path, meta: dict[str, Any], scans: DatasetScans, config: Config, reporter: Reporter
 ) -> PreparedData:
-    prepared = load_prepared(folder, common_task(scans.all), meta, config, reporter)
+    train, validation = (tuple(map(summarize_source, part)) for part in (scans.train, scans.validation))
     prepared = replace(
-        prepared,
+        load_prepared(folder, common_task(scans.all), meta, config, reporter),
         bytes=scans.bytes,
-        sources=tuple(map(summarize_source, scans.train)),
-        validation_sources=tuple(map(summarize_source, scans.validation)),
-        reused=reused,
+        sources=train,
+        validation_sources=validation,
         report=meta["report"],
     )
     _validate(prepared, config, reporter)
@@ -276,32 +277,25 @@ def _load_and_validate(
 
 
 def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config, reporter: Reporter) -> PreparedData:
-    """Prepared data from a complete cache. Assigns conversations to sequences if necessary."""
+    """Prepared data from a complete cache. Assigns conversations to sequences."""
     sequences = build_sequences(folder, meta["vocab_size"], config, reporter) if task == "sft" else {}
-    counts: dict[str, SplitCounts] = {}
+    counts = {}
     for name in SPLITS:
         documents, tokens = meta[name]["documents"], meta[name]["tokens"]
-        one = sequences.get(name)
-        samples = one.samples if one else count_text_sequences(tokens, config.max_seq_len, name)
-        counts[name] = SplitCounts(documents, tokens, samples)
-    packed_train = sequences.get("train") if config.packing else None
+        text_samples = count_text_sequences(tokens, config.max_seq_len, name)
+        counts[name] = SplitCounts(documents, tokens, sequences[name].samples if sequences else text_samples)
     return PreparedData(
-        fingerprint=folder.name,
         folder=folder,
         task=task,
-        tokenizer=folder / "tokenizer.json",
         vocab_size=meta["vocab_size"],
         end_of_text=meta["end_of_text"],
         max_seq_len=config.max_seq_len,
-        packed=packed_train is not None,
+        packed=config.packing and task == "sft",
         attend_across_documents=config.attend_across_documents,
+        token_cache=config.token_cache,
         train=counts["train"],
         validation=counts["validation"],
-        truncated=sum(one.truncated for one in sequences.values()),
-        dropped=sum(one.dropped for one in sequences.values()),
-        token_cache=config.token_cache,
-        fill=packed_train.fill_ratio if packed_train else None,
-        fill_unpacked=packed_train.unpacked_fill_ratio(config.batch_size) if packed_train else None,
+        sequences=sequences,
     )
 
 

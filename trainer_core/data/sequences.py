@@ -1,13 +1,7 @@
 """Training sequences of a split: windows of plain text, or conversations, one or several (packed) per sequence.
 
 Windows of plain text follow from their number. Which conversations are usable and share a sequence depends on their
-lengths; `sequence_layout.py` computes it once and stores it in the cache:
-
-    CACHE/FINGERPRINT/sequences-LENGTH-unpacked-VERSION/    or sequences-LENGTH-packed-VERSION
-        meta.json             counts of each split
-        train/members.bin     uint32: document numbers, one sequence after another
-        train/offsets.bin     int64, sequences + 1: start of each sequence in members, and their number
-        validation/           the same
+lengths: `build_sequences` computes it at each start, 0.4 s for a million conversations, and keeps 8 bytes for each.
 
 A document of n tokens takes n - 1 positions, since its last token is only predicted. Documents longer than a sequence
 are truncated; those without trained tokens after truncation are dropped.
@@ -17,19 +11,22 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.token_files import Split, map_file
+from trainer_core.config import Config
+from trainer_core.data.order import SHUFFLE_BLOCK_SIZE, permute
+from trainer_core.data.token_files import SPLITS, Split
+from trainer_core.progress import Reporter
 
-VERSION: Final = 2  # raise it when the files or their content change
 WIDTH_MULTIPLE: Final = 8  # padded widths are multiples of it, for tensor cores and fewer shapes
-MEMBERS_FILE: Final = "members.bin"
-OFFSETS_FILE: Final = "offsets.bin"
+_BLOCK_DOCUMENTS: Final = 1 << 19  # documents packed together: 50 MB; more would not fill sequences better
 _NO_TOKEN: Final = np.iinfo(np.int32).max
 
 IntArray = npt.NDArray[np.int64]
@@ -39,6 +36,93 @@ def count_text_sequences(tokens: int, max_seq_len: int, split: str) -> int:
     """Sequences of plain text in a split: whole ones, and for validation a shorter last one."""
     whole, rest = divmod(max(0, tokens - 1), max_seq_len)
     return whole + (split == "validation" and rest > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLayout:
+    """The conversations of a split in each of its sequences."""
+
+    members: npt.NDArray[np.uint32]  # document numbers, one sequence after another
+    offsets: npt.NDArray[np.uint32]  # (sequences + 1,): start of each sequence in `members`, and their number
+    lengths: IntArray  # conversations that take 0, 1, ... max_seq_len positions
+    truncated: int  # conversations cut at max_seq_len
+    dropped: int  # conversations without trained tokens after truncation
+
+    def documents(self, index: int) -> list[int]:
+        """Numbers of the documents in sequence `index`."""
+        found: list[int] = self.members[self.offsets[index] : self.offsets[index + 1]].tolist()
+        return found
+
+    @property
+    def samples(self) -> int:
+        """Number of sequences."""
+        return len(self.offsets) - 1
+
+    @property
+    def positions(self) -> int:
+        """Non-padding positions of all sequences."""
+        return int(np.arange(len(self.lengths)) @ self.lengths)
+
+    @property
+    def fill_ratio(self) -> float:
+        """Share of non-padding positions if every sequence is `max_seq_len` long, 0..1."""
+        return self.positions / max(1, self.samples * (len(self.lengths) - 1))
+
+    def unpacked_fill_ratio(self, batch_size: int) -> float:
+        """Expected share of non-padding positions with one conversation per sequence, 0..1.
+
+        Random batches are padded to their longest sequence, rounded up to a multiple of 8. The longest of B
+        conversations has at most w positions with a probability of F(w)^B.
+        """
+        documents, max_seq_len = int(self.lengths.sum()), len(self.lengths) - 1
+        if not documents:
+            return 1.0
+        widths = np.append(np.arange(0, max_seq_len, WIDTH_MULTIPLE), max_seq_len)
+        longest = (np.cumsum(self.lengths)[widths] / documents) ** batch_size
+        width = float(widths[0] * longest[0] + (widths[1:] * np.diff(longest)).sum())
+        return self.positions / documents / max(width, 1.0)
+
+
+def build_sequences(
+    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = 0
+) -> dict[str, SequenceLayout]:
+    """Assign the conversations of both splits of a cache to sequences.
+
+    Processes `block_size` documents at a time, which alone can share sequences; 0: the default. Raises what
+    `reporter.poll` raises.
+    """
+    block_size = block_size or (_BLOCK_DOCUMENTS if config.token_cache else SHUFFLE_BLOCK_SIZE)
+    layouts = {}
+    for name in SPLITS:
+        with closing(Split(cache_folder / name, vocab_size)) as split:
+            layouts[name] = _build_split(split, config, reporter, block_size)
+    return layouts
+
+
+def _build_split(split: Split, config: Config, reporter: Reporter, block_size: int) -> SequenceLayout:
+    documents, limit = split.documents, config.max_seq_len
+    lengths = np.zeros(limit + 1, np.int64)
+    all_members, all_offsets = [np.zeros(0, np.uint32)], [np.zeros(1, np.uint32)]
+    used = truncated = 0
+    for first in range(0, documents, block_size):
+        last = min(first + block_size, documents)
+        fit = fit_conversations(split, first, last, limit)
+        numbers = np.flatnonzero(fit.usable)
+        positions = fit.positions[numbers]
+        if config.packing:
+            members, offsets = pack(positions, limit, key=first)
+        else:
+            members, offsets = np.arange(len(numbers)), np.arange(len(numbers) + 1)
+        all_members.append((numbers[members] + first).astype(np.uint32))
+        all_offsets.append((offsets[1:] + used).astype(np.uint32))
+        used += len(numbers)
+        truncated += int(np.count_nonzero(fit.truncated))
+        lengths += np.bincount(positions, minlength=limit + 1)
+        reporter.progress("preparing", last, documents, "documents")
+        reporter.poll()
+    return SequenceLayout(
+        np.concatenate(all_members), np.concatenate(all_offsets), lengths, truncated, documents - used
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +158,36 @@ def _first_loss_tokens(spans: npt.NDArray[np.int32], begins: IntArray) -> npt.ND
     return found
 
 
-def sequences_folder(cache_folder: Path, max_seq_len: int, packed: bool) -> Path:
-    """Folder of the sequences of a cache."""
-    return cache_folder / f"sequences-{max_seq_len}-{'packed' if packed else 'unpacked'}-{VERSION}"
+def pack(lengths: IntArray, capacity: int, key: int) -> tuple[IntArray, IntArray]:
+    """Pack documents of `lengths` (1 to capacity) into sequences of `capacity` positions, best-fit decreasing.
 
-
-class SequenceIndex:
-    """The conversations in each sequence of a split. Pickles as its folder, like `Split`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._maps: tuple[npt.NDArray[np.uint32], IntArray] | None = None
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._folder,)
-
-    def documents(self, index: int) -> list[int]:
-        """Numbers of the documents in sequence `index`."""
-        if self._maps is None:
-            self._maps = map_file(self._folder / MEMBERS_FILE, "<u4"), map_file(self._folder / OFFSETS_FILE, "<i8")
-        members, offsets = self._maps
-        start, stop = offsets[index : index + 2].tolist()
-        found: list[int] = members[start:stop].tolist()
-        return found
-
-    def close(self) -> None:
-        """Release the memory maps. Reading maps the files again."""
-        self._maps = None
+    Longest document first, each into the fullest sequence with enough space. Returns (members, offsets): sequence i
+    holds the documents members[offsets[i]:offsets[i + 1]]. A keyed permutation orders the sequences, and the documents
+    of one length, so that sequences are mixed. The result depends only on the arguments.
+    """
+    mixed = permute(np.arange(len(lengths), dtype=np.int64), max(1, len(lengths)), key, 0)
+    longest_first = mixed[np.argsort(-lengths[mixed], kind="stable")]
+    sequence_of = np.empty(len(lengths), np.int64)
+    spaces: list[int] = []  # sizes of the free space that occur, ascending
+    with_space: dict[int, list[int]] = {}  # sequences by free space
+    count = 0
+    for index, length in enumerate(lengths[longest_first].tolist()):
+        at = bisect_left(spaces, length)
+        if at < len(spaces):
+            space = spaces[at]
+            sequence = with_space[space].pop()
+            if not with_space[space]:
+                del with_space[space], spaces[at]
+        else:
+            space, sequence, count = capacity, count, count + 1
+        sequence_of[index] = sequence
+        space -= length
+        if space and space not in with_space:
+            insort(spaces, space)
+            with_space[space] = []
+        if space:
+            with_space[space].append(sequence)
+    shuffled = permute(sequence_of, max(1, count), key, 1)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(shuffled, minlength=count), out=offsets[1:])
+    return longest_first[np.argsort(shuffled, kind="stable")], offsets

@@ -192,10 +192,6 @@ def translate_os_errors(path: Path, needed: int = 0) -> Iterator[None]:
 def disk_full_error(path: Path, needed: int, error: OSError | None = None) -> TraindeckError:
     """The `disk.full` error for a write of `needed` bytes at `path`."""
     mib = 1024 * 1024
-    return TraindeckError(
-        "disk.full",
-        detail=str(error or ""),
-        path=str(path),
-        needed_mib=max(1, -(-needed // mib)),
-        free_mib=free_bytes(path) // mib + 1,  # the message says "less than"
-    )
+    free_mib = free_bytes(path) // mib + 1  # the message says "less than"
+    needed_mib = max(-(-needed // mib), free_mib)
+    return TraindeckError("disk.full", str(error or ""), path=str(path), needed_mib=needed_mib, free_mib=free_mib)

@@ -131,6 +131,7 @@ def _hello_event(plan: RunPlan, device: torch.device, precision: str, first_step
 
 def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
     loader = trainer.train_data.settings
+    packed = prepared.sequences["train"] if prepared.packed else None
     return protocol.Ready(
         task=prepared.task,
         sources=list(prepared.sources),
@@ -148,10 +149,10 @@ def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         steps_per_epoch=trainer.steps_per_epoch,
         total_steps=trainer.total_steps,
         samples_per_epoch=prepared.train.samples,
-        fill=prepared.fill,
-        fill_unpacked=prepared.fill_unpacked,
+        fill=packed.fill_ratio if packed else None,
+        fill_unpacked=packed.unpacked_fill_ratio(trainer.config.batch_size) if packed else None,
         loader_workers=loader.num_workers,
-        loader_prefetch=loader.prefetch_batches,
+        loader_prefetch=loader.num_workers * trainer.config.prefetch_factor,
         loader_pinned=loader.pin_memory,
         loader_reason=loader.reason,
         fast_paths=trainer.engine.fast_paths,

@@ -77,8 +77,6 @@ def _format_ready(event: protocol.Ready) -> str:
 def _format_loader(event: protocol.Ready) -> str:
     if event.loader_workers:
         text = tr("log.loading_workers", workers=formatting.format_count(event.loader_workers))
-    elif event.loader_prefetch:
-        text = tr("log.loading_thread", ahead=formatting.format_count(event.loader_prefetch))
     else:
         text = tr("log.loading_on_demand")
     pinned = tr("log.pinned_memory") if event.loader_pinned else ""

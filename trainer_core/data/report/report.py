@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,8 +31,7 @@ from trainer_core.data.prepare import (
 from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.report.sampling import sample_datasets
 from trainer_core.data.report.statistics import measure_lengths, steps_per_epoch
-from trainer_core.data.sequence_layout import SequenceStats, build_sequences
-from trainer_core.data.sequences import SequenceIndex, count_text_sequences, fit_conversations, sequences_folder
+from trainer_core.data.sequences import SequenceLayout, build_sequences, count_text_sequences, fit_conversations
 from trainer_core.data.sources import DatasetScans, common_task, scan_datasets
 from trainer_core.data.token_files import SPLITS, Split
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
@@ -65,7 +64,7 @@ def report_prepared_data(prepared: PreparedData, config: Config) -> protocol.Dat
     counts = prepared.report
     return _build_report(
         prepared.task,
-        prepared.folder,
+        prepared.sequences,
         prepared.load_codec(),
         prepared.open_split,
         counts,
@@ -137,9 +136,10 @@ def _report_sample(
     counts["first_bad"] = counts["first_bad"] or writer.first_refused
     files = [file for scan in sampled.all for file in scan.files]
     read = {number: stream.sampled_bytes.get(number, file.bytes) for number, file in enumerate(files)}
+    task = common_task(scans.all)
     return _build_report(
-        common_task(scans.all),
-        folder,
+        task,
+        build_sequences(folder, codec.vocab_size, config, NullReporter()) if task == "sft" else {},
         codec,
         lambda name: Split(folder / name, codec.vocab_size),
         counts,
@@ -206,7 +206,7 @@ def warn_about_duplicates(report: protocol.DataReport, reporter: Reporter) -> No
 
 def _build_report(
     task: Task,
-    folder: Path,
+    layout: Mapping[str, SequenceLayout],
     codec: Codec,
     open_split: Callable[[str], Split],
     counts: dict[str, Any],
@@ -214,10 +214,9 @@ def _build_report(
     config: Config,
     **fields: Any,
 ) -> protocol.DataReport:
-    """The report; `folder`: the cache, `counts`: see `PreparedData.report`. Closes all files, so that Windows can
-    delete them."""
+    """The report. `layout`: empty for plain text; `counts`: see `PreparedData.report`. Closes all files, so that
+    Windows can delete them."""
     limit = config.max_seq_len
-    layout = build_sequences(folder, codec.vocab_size, config, NullReporter()) if task == "sft" else {}
     with ExitStack() as stack:
         splits = {name: stack.enter_context(closing(open_split(name))) for name in SPLITS}
         lengths = measure_lengths([split.offsets for split in splits.values()], limit + 1)
@@ -266,7 +265,7 @@ def _build_report(
         )
         viewer = SampleViewer(splits["train"], codec, limit)
         if layout:
-            _add_conversations(report, folder, splits, layout, viewer, config)
+            _add_conversations(report, splits, layout, viewer, config)
         else:
             report.remainder_tokens = max(0, tokens["train"] - samples * limit - (samples > 0))
             report.samples = viewer.text_samples(_NUM_SAMPLES, config.attend_across_documents)
@@ -280,9 +279,8 @@ def _is_batch_default(config: Config) -> bool:
 
 def _add_conversations(
     report: protocol.DataReport,
-    folder: Path,
     splits: dict[str, Split],
-    layout: dict[str, SequenceStats],
+    layout: Mapping[str, SequenceLayout],
     viewer: SampleViewer,
     config: Config,
 ) -> None:
@@ -294,8 +292,7 @@ def _add_conversations(
     report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)
     if config.packing:
         report.packed_sequences, report.fill = train.samples, train.fill_ratio
-    with closing(SequenceIndex(sequences_folder(folder, limit, config.packing) / "train")) as sequences:
-        report.samples = viewer.conversation_samples(sequences, min(_NUM_SAMPLES, train.samples))
+    report.samples = viewer.conversation_samples(train, min(_NUM_SAMPLES, train.samples))
 
 
 def _count_truncated_tokens(split: Split, limit: int) -> int:

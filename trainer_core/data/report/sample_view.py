@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.sequences import SequenceIndex
+from trainer_core.data.sequences import SequenceLayout
 from trainer_core.data.token_files import Split
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.protocol import SampleView, Token
@@ -43,7 +43,7 @@ class SampleViewer:
             samples.append(SampleView(tokens=tokens, length=self._length))
         return samples
 
-    def conversation_samples(self, sequences: SequenceIndex, count: int) -> list[SampleView]:
+    def conversation_samples(self, sequences: SequenceLayout, count: int) -> list[SampleView]:
         """The first `count` sequences of conversations."""
         return [self._conversation_sample(sequences.documents(index)) for index in range(count)]
 
