@@ -14,7 +14,6 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,20 +67,6 @@ class _Tee(io.TextIOBase):
         return self.stream.fileno()
 
 
-class _LogHandler(logging.StreamHandler[TextIO]):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """On a full disk only the end of the log is lost."""
-
-
-@contextlib.contextmanager
-def _closing(log: IO[str]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # on a full disk only the end of the log is lost
-            log.close()
-
-
 class CommandContext:
     """One command from start to exit code. A failure becomes an `error` event; its traceback goes to the log."""
 
@@ -118,18 +103,24 @@ class CommandContext:
         with files.translate_os_errors(run.path):
             self._log = run.log.open("a", encoding="utf-8", errors="backslashreplace")
             run.events.touch()
-        self._stack.enter_context(_closing(self._log))
+        self._stack.callback(self._close_log, self._log)
         self._stack.enter_context(contextlib.redirect_stderr(_Tee(sys.stderr, self._log)))
         if sys.stdout is not None and isinstance(self._sink, StreamSink):
             self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         faulthandler.enable(self._log)
         self._stack.callback(faulthandler.disable)
         # On a terminal, libraries' messages go to the log only.
-        records = _LogHandler(sys.stderr if isinstance(self._sink, StreamSink) else self._log)
-        logging.basicConfig(handlers=[records], level=logging.WARNING, force=True)
+        stream = sys.stderr if isinstance(self._sink, StreamSink) else self._log
+        logging.basicConfig(stream=stream, level=logging.WARNING, force=True)
+        logging.raiseExceptions = False  # on a full disk only the end of the log is lost
         logging.getLogger("trainer_core").setLevel(logging.INFO)  # INFO messages are for the log only
         self._file = FileSink(run.events)
         self.dispatcher.add_sink(self._file)
+
+    @staticmethod
+    def _close_log(log: IO[str]) -> None:
+        with contextlib.suppress(OSError):  # on a full disk only the end of the log is lost
+            log.close()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
         try:

@@ -1,13 +1,13 @@
 """Interface for progress and cancellation of long work.
 
-Preparation, training and evaluation take a `Reporter`. The command line provides one that writes events and reads
-commands; tests and libraries use `NullReporter`. No torch, no Qt.
+Preparation, training and evaluation take a `Reporter`. The command line provides `RunContext`, which writes events and
+reads commands; tests and libraries use `NullReporter`. No torch, no Qt.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol
+from typing import Literal
 
 from trainer_core.messages import Value
 from trainer_core.protocol import PhaseName
@@ -23,8 +23,8 @@ class StopRequested(Exception):  # noqa: N818 - a request, not an error
         self.reason: Literal["stopped", "parent_lost"] = reason
 
 
-class Reporter(Protocol):
-    """Receives progress of long work. Every method is cheap."""
+class Reporter:
+    """Receives progress of long work. Every method is cheap; by default it does nothing."""
 
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         """Report progress. Emitted at most a few times a second, with an estimate of the remaining time."""
@@ -40,22 +40,8 @@ class Reporter(Protocol):
 
     def interruptible(self) -> AbstractContextManager[None]:
         """Context for work that cannot poll and keeps nothing: a Stop raises `StopRequested` anywhere inside."""
-
-
-class NullReporter:
-    """A reporter that reports nothing and never stops."""
-
-    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
-        pass
-
-    def warn(self, code: str, **params: Value) -> None:
-        pass
-
-    def report_measuring(self, fast_path: str) -> None:
-        pass
-
-    def poll(self) -> None:
-        pass
-
-    def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+
+class NullReporter(Reporter):
+    """A reporter that reports nothing and never stops."""

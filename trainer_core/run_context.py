@@ -24,7 +24,7 @@ from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.config import check_value, knobs
 from trainer_core.messages import TraindeckError, Value
-from trainer_core.progress import StopRequested, Unit
+from trainer_core.progress import Reporter, StopRequested, Unit
 from trainer_core.protocol import PauseReason, PhaseName
 from trainer_core.wire import EventDispatcher
 
@@ -58,7 +58,7 @@ class PauseState(NamedTuple):
     until: float | None = None  # seconds since the epoch; None: unknown
 
 
-class RunContext:
+class RunContext(Reporter):
     """A `Reporter` that emits events and receives commands. Without `reader`, there are no commands."""
 
     def __init__(self, dispatcher: EventDispatcher, reader: CommandReader | None = None) -> None:
@@ -294,20 +294,9 @@ class RunContext:
                 refusal = handler(command) if handler is not None else "only `generate` accepts it"
         self._acknowledge(str(command.__struct_config__.tag), command.id, refusal)
 
-    @contextlib.contextmanager
-    def handle_signals(self) -> Iterator[None]:
+    def handle_signals(self) -> AbstractContextManager[None]:
         """Ctrl+C, termination or a closed terminal stops at the next step; a second Ctrl+C exits at once."""
-        names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
-        signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        before = {number: signal.getsignal(number) for number in signals}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN or number == signal.SIGINT:  # SIGHUP stays ignored under nohup
-                signal.signal(number, self._on_signal)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handle_termination(self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Ctrl+C only: `timeout` repeats SIGTERM, and a closing terminal SIGHUP.
@@ -318,6 +307,21 @@ class RunContext:
             os._exit(_EXIT_CODE_SIGINT)
         self._interrupted_by_key = self._interrupted_by_key or by_key
         self.request_stop()
+
+
+@contextlib.contextmanager
+def handle_termination(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` on Ctrl+C, termination or a closed terminal."""
+    names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
+    before = {number: signal.getsignal(number) for name in names if (number := getattr(signal, name, None))}
+    for number, earlier in before.items():
+        if earlier != signal.SIG_IGN or number == signal.SIGINT:  # SIGHUP stays ignored under nohup
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _invalid_reason(command: protocol.Set) -> str:

@@ -29,7 +29,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 def sample(
-    tmp_path: Path, count: int = 1, nvml: FakeNvml | None = None, memory: TorchMemoryQuery | None = None
+    tmp_path: Path, count: int = 1, nvml: FakeNvml | None = None, memory: TorchMemoryQuery = lambda: None
 ) -> list[protocol.Hardware]:
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(samples.append, 0.01, tmp_path, memory, library=nvml or FakeNvml())
@@ -266,7 +266,7 @@ def test_sampling_the_host_is_fast(tmp_path: Path) -> None:
     monitor = HardwareMonitor(lambda _: None, 1.0, tmp_path, library=FakeNvml())
     start = time.perf_counter()
     for _ in range(20):
-        monitor._host.sample()
+        monitor.sample_host()
     assert (time.perf_counter() - start) / 20 < 0.02
 
 
@@ -291,4 +291,4 @@ def test_battery_power_is_detected(
         monkeypatch.delattr(psutil, "sensors_battery", raising=False)
     else:
         monkeypatch.setattr(psutil, "sensors_battery", sensors_battery, raising=False)
-    assert HardwareMonitor(lambda _: None, 1.0, tmp_path)._host.sample().on_battery is on_battery
+    assert HardwareMonitor(lambda _: None, 1.0, tmp_path).sample_host().on_battery is on_battery

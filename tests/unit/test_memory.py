@@ -13,24 +13,19 @@ from trainer_core.system import memory
 MIB = 2**20
 
 
-def write_group(folder: Path, limit: str, used: int, cached: int, version: int) -> None:
-    limit_name, usage_name = {1: ("limit_in_bytes", "usage_in_bytes"), 2: ("max", "current")}[version]
+def write_group(folder: Path, limit: str, used: int, cached: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"memory.{limit_name}").write_text(f"{limit}\n")
-    (folder / f"memory.{usage_name}").write_text(f"{used}\n")
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
     stat = {"inactive_file": cached // 4, "active_file": cached - cached // 4}
-    if version == 1:  # has separate totals that include nested groups
-        stat |= {f"total_{name}": size for name, size in stat.items()}
     (folder / "memory.stat").write_text("".join(f"{name} {size}\n" for name, size in stat.items()))
 
 
-@pytest.mark.parametrize(("version", "line"), [(1, "4:memory:/outer/inner"), (2, "0::/outer/inner")])
-def test_the_lowest_limit_of_the_enclosing_groups_counts(tmp_path: Path, version: int, line: str) -> None:
+def test_the_lowest_limit_of_the_enclosing_groups_counts(tmp_path: Path) -> None:
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
-    groups.write_text(f"3:cpuset:/elsewhere\n{line}\n")
-    top = root / "memory" if version == 1 else root
-    write_group(top / "outer", str(900 * MIB), 500 * MIB, 100 * MIB, version)
-    write_group(top / "outer" / "inner", "9223372036854771712" if version == 1 else "max", 400 * MIB, 0, version)
+    groups.write_text("3:cpuset:/elsewhere\n0::/outer/inner\n")
+    write_group(root / "outer", str(900 * MIB), 500 * MIB, 100 * MIB)
+    write_group(root / "outer" / "inner", "max", 400 * MIB, 0)
     found = list(memory.cgroup_limits(groups, root))
     assert min(found) == (900 * MIB, 400 * MIB), "reclaimable caches are free"
 
@@ -38,14 +33,14 @@ def test_the_lowest_limit_of_the_enclosing_groups_counts(tmp_path: Path, version
 def test_a_group_that_is_not_visible_inside_a_container_is_read_from_the_root(tmp_path: Path) -> None:
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
     groups.write_text("0::/system.slice/docker-1234.scope\n")
-    write_group(root, str(512 * MIB), 12 * MIB, 0, 2)
+    write_group(root, str(512 * MIB), 12 * MIB, 0)
     assert list(memory.cgroup_limits(groups, root)) == [(512 * MIB, 12 * MIB)]
 
 
 def test_system_memory_respects_the_group_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
     groups.write_text("0::/\n")
-    write_group(root, str(64 * MIB), 60 * MIB, 0, 2)
+    write_group(root, str(64 * MIB), 60 * MIB, 0)
     monkeypatch.setattr(memory, "_CGROUP_FILE", groups)
     monkeypatch.setattr(memory, "_CGROUP_ROOT", root)
     monkeypatch.setattr(sys, "platform", "linux")

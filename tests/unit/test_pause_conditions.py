@@ -20,64 +20,41 @@ from trainer_core.run_context import RunContext
 from trainer_core.system.hardware_monitor import HardwareMonitor
 from trainer_core.system.pause_conditions import (
     ExternalGpuMonitor,
-    ExternalGpuUsage,
     monitor_external_usage,
-    query_external_usage,
+    query_external_memory,
 )
 from trainer_core.wire import EventDispatcher
 
 GIB = 2**30
 
 
-def paused_times(samples: list[ExternalGpuUsage]) -> list[float]:
-    """Times of the samples at which the run is paused."""
+def paused_times(*spans: tuple[int, int]) -> list[float]:
+    """Times of samples, one every 2 s, at which the run is paused. Spans: (seconds, GiB held by others)."""
     monitor = ExternalGpuMonitor(lambda name: None)
     paused = []
-    for usage in samples:
-        monitor.update(usage)
+    for number, gib in enumerate(gib for seconds, gib in spans for _ in range(seconds // 2)):
+        monitor.update(2.0 * number, gib * GIB)
         if monitor.pause_state() is not None:
-            paused.append(usage.timestamp_s)
+            paused.append(2.0 * number)
     return paused
 
 
-def sample_every_2_s(*spans: tuple[float, int | None, float | None]) -> list[ExternalGpuUsage]:
-    """Samples, from spans of (seconds, GiB of memory, utilization)."""
-    samples: list[ExternalGpuUsage] = []
-    for seconds, gib, use in spans:
-        at = samples[-1].timestamp_s + 2 if samples else 0.0
-        samples += [
-            ExternalGpuUsage(at + 2 * n, None if gib is None else gib * GIB, use) for n in range(int(seconds) // 2)
-        ]
-    return samples
-
-
 def test_memory_use_pauses_after_some_seconds_and_for_another_minute() -> None:
-    paused = paused_times(sample_every_2_s((20, 1, None), (40, 5, None), (100, 1, None)))
-    assert paused[0] == 26
-    assert paused[-1] == 60 + 58
+    paused = paused_times((20, 1), (40, 5), (100, 1))
     assert paused == [float(at) for at in range(26, 120, 2)]
 
 
-def test_utilization_alone_pauses() -> None:
-    assert paused_times(sample_every_2_s((20, None, 0.0), (40, None, 0.9)))[0] == 26
-    assert paused_times(sample_every_2_s((20, 1, 0.1), (40, 1, 0.1))) == []
-
-
 def test_memory_held_since_the_start_does_not_pause() -> None:
-    assert paused_times(sample_every_2_s((100, 6, None))) == []
+    assert paused_times((100, 6)) == []
 
 
 def test_short_use_does_not_pause() -> None:
-    assert paused_times(sample_every_2_s((20, 1, None), (4, 9, 0.9), (20, 1, None), (4, 9, 0.9), (20, 1, None))) == []
+    assert paused_times((20, 1), (4, 9), (20, 1), (4, 9), (20, 1)) == []
 
 
 def test_a_short_gap_does_not_resume() -> None:
-    paused = paused_times(sample_every_2_s((10, 1, None), (20, 5, None), (50, 1, None), (20, 5, None), (10, 1, None)))
+    paused = paused_times((10, 1), (20, 5), (50, 1), (20, 5), (10, 1))
     assert paused == [float(at) for at in range(16, 110, 2)]
-
-
-def test_a_driver_without_values_does_not_pause() -> None:
-    assert paused_times(sample_every_2_s((100, None, None))) == []
 
 
 # --- NVML queries ----------------------------------------------------------------------------------
@@ -97,44 +74,29 @@ def process(pid: int, gib: float | None) -> SimpleNamespace:
     return SimpleNamespace(pid=pid, usedGpuMemory=None if gib is None else int(gib * GIB))
 
 
-def utilization(pid: int, percent: int, seconds: float) -> SimpleNamespace:
-    return SimpleNamespace(pid=pid, smUtil=percent, timeStamp=int(seconds * 1e6))
-
-
 @pytest.fixture
 def other_pid() -> int:
     """A process that is not a descendant."""
     return os.getppid()
 
 
-def test_memory_and_utilization_per_process(other_pid: int) -> None:
+def test_memory_per_process(other_pid: int) -> None:
     query = FakeQuery(
         GetComputeRunningProcesses_v3=[process(os.getpid(), 20), process(other_pid, 3)],
         GetGraphicsRunningProcesses_v3=[process(other_pid, 3)],
-        GetProcessUtilization=[
-            utilization(other_pid, 10, 99.0),
-            utilization(other_pid, 40, 100.0),
-            utilization(os.getpid(), 60, 100.0),
-        ],
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
     )
-    usage = query_external_usage(query, 20 * GIB, paused=False, timestamp_s=7.0)
-    assert (usage.timestamp_s, usage.memory, usage.utilization) == (7.0, 3 * GIB, 0.4)
-    assert usage.name
-
-
-def test_old_utilization_samples_are_ignored(other_pid: int) -> None:
-    processes = [process(os.getpid(), 20)]
-    samples = [utilization(other_pid, 90, 10.0), utilization(os.getpid(), 60, 100.0)]
-    query = FakeQuery(GetComputeRunningProcesses_v3=processes, GetProcessUtilization=samples)
-    assert query_external_usage(query, 0, paused=False, timestamp_s=0.0)[1:] == (0, 0.0, "")
+    found = query_external_memory(query, 20 * GIB)
+    assert found is not None
+    assert found[0] == 3 * GIB
+    assert found[1]
 
 
 def test_child_processes_are_not_other_programs() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         query = FakeQuery(GetComputeRunningProcesses_v3=[process(os.getpid(), 1), process(child.pid, 9)])
-        assert query_external_usage(query, 0, paused=False, timestamp_s=0.0).memory == 0
+        assert query_external_memory(query, 0) == (0, "")
     finally:
         child.communicate()
 
@@ -145,10 +107,12 @@ def test_without_values_per_process_those_of_the_gpu_are_used(own_memory: str | 
     query = FakeQuery(
         GetComputeRunningProcesses_v3=processes,
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
-        GetUtilizationRates=SimpleNamespace(gpu=80),
     )
-    assert query_external_usage(query, 20 * GIB, paused=False, timestamp_s=0.0)[1:] == (4 * GIB, None, "")
-    assert query_external_usage(query, 0, paused=True, timestamp_s=0.0)[1:] == (24 * GIB, 0.8, "")
+    assert query_external_memory(query, 20 * GIB) == (4 * GIB, "")
+
+
+def test_a_driver_without_values_does_not_pause() -> None:
+    assert query_external_memory(FakeQuery(), 0) is None
 
 
 def test_the_monitor_queries_the_gpu_of_torch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from trainer_core.docgen.examples import EVENTS
 from trainer_core.restart_policy import GiveUp, ProcessExit, Restart, RestartPolicy
 from trainer_core.run_plan import RunPlan
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.supervisor import is_enabled, read_exit_events
+from trainer_core.supervisor import is_enabled, read_final_event
 
 SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11
 CRASH = ProcessExit(SEGFAULT)
@@ -116,25 +116,23 @@ def lines(*events: protocol.AnyEvent) -> bytes:
     return b"".join(map(protocol.encode, events))
 
 
-def test_hello_is_found_at_the_beginning_of_a_long_run(tmp_path: Path) -> None:
+def test_the_final_event_of_a_long_run_is_found(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
     assert len(events.read_bytes()) > 300_000
-    assert read_exit_events(events, 0) == (True, ERROR)
+    assert read_final_event(events, 0) == ERROR
 
 
-@pytest.mark.parametrize(
-    ("later", "found"), [((), (False, None)), ((HELLO, STEP), (True, None)), ((HELLO, DONE), (True, DONE))]
-)
+@pytest.mark.parametrize(("later", "found"), [((), None), ((HELLO, STEP), None), ((HELLO, DONE), DONE)])
 @pytest.mark.parametrize("half", [b"", b'{"type":"step","st'])
 def test_events_of_earlier_processes_are_ignored(
-    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: tuple[bool, object], half: bytes
+    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: object, half: bytes
 ) -> None:
     events = tmp_path / "events.jsonl"
     before = lines(HELLO, STEP, ERROR) + half
     events.write_bytes(before + (b"\n" if half else b"") + lines(*later))
-    assert read_exit_events(events, len(before)) == found
+    assert read_final_event(events, len(before)) == found
 
 
 def test_a_missing_event_file_has_no_events(tmp_path: Path) -> None:
-    assert read_exit_events(tmp_path / "events.jsonl", 0) == (False, None)
+    assert read_final_event(tmp_path / "events.jsonl", 0) is None

@@ -1,7 +1,7 @@
 """Prevents the computer from sleeping during training, and measures sleep. No effect where unsupported.
 
-The inhibitor belongs to this process and ends with it: on Windows the execution state of a thread, on Linux a systemd
-inhibitor whose process reads from our pipe. No torch, no Qt.
+The inhibitor ends with this process: on Windows the execution state of the calling thread, on Linux a systemd inhibitor
+whose process reads from our pipe. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -29,7 +28,6 @@ def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
     if not enabled:
         yield
         return
-    held = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def allow_sleep() -> Iterator[None]:
@@ -37,9 +35,9 @@ def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
         yield
         held.enter_context(inhibit_sleep())
 
-    session.pause_contexts.append(allow_sleep)
-    with held:
+    with contextlib.ExitStack() as held:
         held.enter_context(inhibit_sleep())
+        session.pause_contexts.append(allow_sleep)
         try:
             yield
         finally:
@@ -64,55 +62,35 @@ def suspended_s() -> float | None:
     return max(0.0, time.clock_gettime(with_sleep) - time.clock_gettime(time.CLOCK_MONOTONIC))
 
 
-def inhibit_sleep() -> contextlib.AbstractContextManager[None]:
-    """Prevent sleep inside the context if the system supports it; the screen may turn off."""
-    return _inhibit_windows() if sys.platform == "win32" else _inhibit_systemd()
-
-
 @contextlib.contextmanager
-def _inhibit_windows() -> Iterator[None]:
-    """The execution state belongs to a thread, so a dedicated thread holds it."""
-    done = threading.Event()
-    thread = threading.Thread(target=_hold_execution_state, args=(done,), name="awake", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _hold_execution_state(done: threading.Event) -> None:
+def inhibit_sleep() -> Iterator[None]:
+    """Prevent sleep inside the context if the system supports it; the screen may turn off."""
     if sys.platform == "win32":
         import ctypes
 
-        set_state = ctypes.windll.kernel32.SetThreadExecutionState
+        set_state = ctypes.windll.kernel32.SetThreadExecutionState  # belongs to this thread and ends with it
         set_state(ctypes.c_uint32(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED))
-        done.wait()
-        set_state(ctypes.c_uint32(_ES_CONTINUOUS))
-
-
-@contextlib.contextmanager
-def _inhibit_systemd() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            set_state(ctypes.c_uint32(_ES_CONTINUOUS))
+        return
     inhibit, cat = shutil.which("systemd-inhibit"), shutil.which("cat")
-    if inhibit is None or cat is None:
-        yield
-        return
-    try:
-        inhibitor = subprocess.Popen(
-            [inhibit, *_INHIBIT, cat],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl+C in a terminal is for the trainer, which still saves
-        )
-    except OSError:
-        yield
-        return
+    inhibitor = None
+    if inhibit is not None and cat is not None:
+        with contextlib.suppress(OSError):
+            inhibitor = subprocess.Popen(
+                [inhibit, *_INHIBIT, cat],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl+C in a terminal is for the trainer, which still saves
+            )
     try:
         yield
     finally:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            inhibitor.communicate(timeout=_EXIT_TIMEOUT_S)  # `cat` exits at the end of its input
-        inhibitor.kill()
-        inhibitor.wait()
+        if inhibitor is not None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                inhibitor.communicate(timeout=_EXIT_TIMEOUT_S)  # `cat` exits at the end of its input
+            inhibitor.kill()
+            inhibitor.wait()

@@ -12,8 +12,6 @@ import psutil
 
 _CGROUP_FILE: Final = Path("/proc/self/cgroup")
 _CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
-_CGROUP_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")  # version 1; includes nested groups
-_CGROUP_V2: Final = ("memory.max", "memory.current", "")
 _RECLAIMABLE: Final = ("inactive_file", "active_file")  # counted as free, like in the machine's figures
 
 
@@ -35,22 +33,18 @@ def system_memory() -> SystemMemory:
 
 
 def cgroup_limits(groups: Path, root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and usage of each enclosing control group, without reclaimable caches."""
+    """Limit and usage of each enclosing control group (version 2), without reclaimable caches."""
     with contextlib.suppress(OSError, ValueError):
-        for line in groups.read_text(encoding="ascii", errors="replace").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers not in ("", "memory"):
-                continue
-            top, names = (root / "memory", _CGROUP_V1) if controllers else (root, _CGROUP_V2)
-            folder = top / path.lstrip("/")  # inside a container the root may be its own group
-            for group in (folder, *folder.parents):
-                yield from _read_limit(group, *names)
-                if group == top:
-                    break
+        for line in groups.read_text("ascii", "replace").splitlines():
+            if line.startswith("0::"):
+                folder = root / line.removeprefix("0::/")  # inside a container the root may be its own group
+                for group in (folder, *folder.parents):
+                    if group.is_relative_to(root):
+                        yield from _read_limit(group)
 
 
-def _read_limit(group: Path, limit_file: str, usage_file: str, prefix: str) -> Iterator[tuple[int, int]]:
+def _read_limit(group: Path) -> Iterator[tuple[int, int]]:
     with contextlib.suppress(OSError, ValueError):  # missing, or `max`
-        limit, used = int((group / limit_file).read_text()), int((group / usage_file).read_text())
+        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        yield limit, used - sum(int(stat.get(prefix + name, 0)) for name in _RECLAIMABLE)
+        yield limit, used - sum(int(stat.get(name, 0)) for name in _RECLAIMABLE)

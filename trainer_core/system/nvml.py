@@ -50,6 +50,7 @@ class NvmlDevice:
         self._handle = query(module, "nvmlDeviceGetHandleByIndex", index)
         self.name = decode_text(self.query("nvmlDeviceGetName")) or f"GPU {index}"
         self.uuid = decode_text(self.query("nvmlDeviceGetUUID"))
+        self._initial_energy_mj = self.query("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
 
     def query(self, function: str, *arguments: Any) -> Any:
         """Result of an NVML function for this GPU; None if it fails."""
@@ -60,6 +61,11 @@ class NvmlDevice:
         found = self.query("nvmlDeviceGetMemoryInfo")
         used, total = (getattr(found, name, None) for name in ("used", "total"))
         return None if used == _UNKNOWN_MEMORY else used, None if total == _UNKNOWN_MEMORY else total
+
+    def energy_j(self) -> float | None:
+        """Joules since this object was created; None if the GPU has no counter."""
+        now = self.query("nvmlDeviceGetTotalEnergyConsumption")
+        return None if now is None or self._initial_energy_mj is None else (now - self._initial_energy_mj) / 1000
 
     def matches(self, uuid: str) -> bool:
         """Whether torch's UUID, which has no prefix, denotes this GPU."""
