@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Final, Literal, NamedTuple
@@ -37,20 +36,6 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 _EXIT_CODE_SIGINT: Final = 130  # exit code of shells for a program that Ctrl+C ended
 
 
-@dataclass(slots=True)
-class PendingRequests:
-    """Requests to be served at the next step boundary."""
-
-    save: bool = False
-    samples: list[protocol.SampleCommand] = field(default_factory=list)
-
-    def pop_all(self) -> PendingRequests:
-        """Return all requests and clear them."""
-        pending = PendingRequests(self.save, self.samples)
-        self.save, self.samples = False, []
-        return pending
-
-
 class PauseState(NamedTuple):
     """Reason of a pause."""
 
@@ -63,7 +48,7 @@ class RunContext(Reporter):
 
     def __init__(self, dispatcher: EventDispatcher, reader: CommandReader | None = None) -> None:
         self.dispatcher = dispatcher
-        self.requests = PendingRequests()
+        self.requests: list[protocol.Save | protocol.SampleCommand] = []  # to be served at the next step boundary
         self.live_settings: dict[str, Callable[[float], None]] = {}  # settings that `set` may change now
         # Handles `generate` and `interrupt` on arrival, on any thread; returns the reason if it refuses.
         self.generate_handler: Callable[[protocol.Generate | protocol.Interrupt], str] | None = None
@@ -142,11 +127,11 @@ class RunContext(Reporter):
         while self._pending_actions:
             self._pending_actions.pop(0)()
 
-    def wait(self, reason: PauseReason, ready: Callable[[], bool], until: float | None = None) -> None:
+    def wait(self, reason: PauseReason, ready: Callable[[], bool]) -> None:
         """Wait in phase `paused` until `ready`, which is checked twice a second. Raises `StopRequested`."""
         if not ready():
             with self._restore_phase():
-                self._wait_while_paused(lambda: None if ready() else PauseState(reason, until), _WAIT_POLL_S)
+                self._wait_while_paused(lambda: None if ready() else PauseState(reason), _WAIT_POLL_S)
 
     def raise_if_stop_requested(self) -> None:
         """Raise `StopRequested` if a stop is pending, without anything else that `poll` does."""
@@ -280,10 +265,8 @@ class RunContext(Reporter):
             case protocol.Resume():
                 self._pause_requested = False
                 self._overridden = {condition for condition in self.pause_conditions if condition() is not None}
-            case protocol.Save():
-                self._pending_actions.append(lambda: setattr(self.requests, "save", True))
-            case protocol.SampleCommand():
-                self._pending_actions.append(lambda: self.requests.samples.append(command))
+            case protocol.Save() | protocol.SampleCommand():
+                self._pending_actions.append(lambda: self.requests.append(command))
             case protocol.Set():
                 change = self.live_settings.get(command.name)
                 refusal = _invalid_reason(command) if change is not None else "it cannot be set now"

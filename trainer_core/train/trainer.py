@@ -168,16 +168,19 @@ class Trainer(TrainingStep):
 
     def _due_now(self) -> bool:
         """Whether evaluation, saving or sampling is due at this step, which requires all metrics up to it."""
-        step, config, requests = self.state.counters.step, self.config, self.session.requests
+        step, config = self.state.counters.step, self.config
         intervals = (config.eval_steps, config.save_steps, config.sample_steps, config.flops_steps)
-        requested = requests.save or bool(requests.samples)
-        return step >= self.total_steps or requested or any(is_due(step, interval) for interval in intervals)
+        return (
+            step >= self.total_steps
+            or bool(self.session.requests)
+            or any(is_due(step, interval) for interval in intervals)
+        )
 
     def _after_step(self) -> None:
         """Evaluate, write samples and save, as due at this step."""
         config, step = self.config, self.state.counters.step
         last = step >= self.total_steps
-        requests = self.session.requests.pop_all()
+        requests, self.session.requests = self.session.requests, []
         if self.telemetry:
             self.session.progress("training", step, self.total_steps, "steps")
         if is_due(step, config.flops_steps):
@@ -188,10 +191,12 @@ class Trainer(TrainingStep):
         with self.oom.skip_on_oom("sample-steps", step):
             if is_due(step, config.sample_steps) and not last:
                 self.sample_writer.write_samples(step)
-            for request in requests.samples:
-                self.sample_writer.write_one(step, request.prompt, request.max_tokens)
+            for request in requests:
+                if isinstance(request, protocol.SampleCommand):
+                    self.sample_writer.write_one(step, request.prompt, request.max_tokens)
         self.state.counters.last_evaluated_step = step
-        if requests.save or (is_due(step, config.save_steps) and not last):
+        save_requested = any(isinstance(request, protocol.Save) for request in requests)
+        if save_requested or (is_due(step, config.save_steps) and not last):
             self.save("regular", background=True)
         elif better and config.keep_best:
             self.save("best", background=True)
