@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,21 +92,3 @@ def test_random_texts_have_the_ids_of_the_reference() -> None:
         assert_same(fast, reference, texts or [""])
 
     check()
-
-
-def test_added_words_without_flags_use_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = [AddedToken(name, special=False, normalized=False) for name in ("<think>", "</think>")]
-    fast, _, tokenizer = fast_and_reference("qwen2", plain)
-    reference_texts: list[str] = []
-    encode_with_reference = fast._encode_with_reference
-
-    def record(texts: Sequence[str]) -> list[Any]:
-        reference_texts.extend(texts)
-        return encode_with_reference(texts)
-
-    monkeypatch.setattr(fast, "_encode_with_reference", record)
-    text = "<think>\nIt is a word.\n</think>\n\nYes." + "x" * 3000
-    ids = fast.encode([text])[0].tolist()
-    assert ids[0] == tokenizer.token_to_id("<think>")
-    assert tokenizer.token_to_id("</think>") in ids
-    assert reference_texts == [text[:2048]]  # what is compared

@@ -143,11 +143,12 @@ def loss_texts(codec: Codec, turns: list[Turn]) -> list[str]:
 
 def test_the_loss_covers_the_generation_blocks_of_a_template(tmp_path: Path) -> None:
     codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, GENERATION))
-    turns: list[Turn] = [*CHATS[0], ("user", "\U0010fffdSure?\U0010fffc"), ("assistant", "\U0010fffdyes\U0010fffc")]
-    assert loss_texts(codec, turns) == ["It's 42.<|im_end|>\n", "\U0010fffdyes\U0010fffc<|im_end|>\n"]
+    turns: list[Turn] = [*CHATS[0], ("user", "Sure?"), ("assistant", "yes")]
+    assert loss_texts(codec, turns) == ["It's 42.<|im_end|>\n", "yes<|im_end|>\n"]
     turns[1] = (*turns[1], '{"weight": 0}')
-    assert loss_texts(codec, turns) == ["\U0010fffdyes\U0010fffc<|im_end|>\n"]
-    assert "user\n\U0010fffdSure?\U0010fffc" in codec.decode(codec.encode_chats([turns])[0].ids)
+    assert loss_texts(codec, turns) == ["yes<|im_end|>\n"]
+    with pytest.raises(TraindeckError, match="one of the characters"):  # that delimit blocks
+        codec.encode_chats([[("user", "\U0010fffdSure?\U0010fffc"), ("assistant", "yes")]])
 
 
 def test_an_answer_begins_after_the_think_tag_of_the_generation_prompt(tmp_path: Path) -> None:
@@ -387,15 +388,9 @@ def test_a_random_template_works_or_is_refused(source: str) -> None:
 
 
 def test_template_files_are_read(tmp_path: Path) -> None:
-    """`chat_template.jinja` has priority over the configuration, which has priority over `chat_template.json`."""
+    """`chat_template.jinja` has priority over the configuration."""
     folder = model_folder(tmp_path, "qwen2.5", chat_template="{{ raise_exception('this one') }}")
     (folder / "chat_template.jinja").write_text(template("qwen25"), encoding="utf-8", newline="\r\n")
-    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
-    assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
-    (folder / "chat_template.jinja").unlink()
-    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": None}), encoding="utf-8")
-    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template("qwen25")}), encoding="utf-8")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
 

@@ -94,10 +94,8 @@ def read(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
 
 def rendered(codec: Codec, turns: Sequence[Turn]) -> str:
     """What the template of a codec writes, marks and all."""
-    segments = codec._select_template(turns).render(turns)
-    return "".join(
-        one.text if one.token_id < 0 else codec.tokenizer.id_to_token(one.token_id) or "" for one in segments
-    )
+    pieces, _ = codec._select_template(turns).render(turns)
+    return "".join(one[0] if isinstance(one, tuple) else codec.tokenizer.id_to_token(one) for one in pieces)
 
 
 def loss_texts(codec: Codec, turns: Sequence[Turn]) -> list[str]:

@@ -13,7 +13,6 @@ import multiprocessing
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Final, Literal
 
@@ -39,7 +38,6 @@ REGEXES: Final[dict[PreTokenizer, str]] = {
     ),
 }
 
-_MIN_FREQUENCY: Final = 2
 _MIN_CHARS_PER_TOKEN: Final = 64  # below, rustbpe would merge pairs that occur only once
 _MAX_IN_PROCESS_CHARS: Final = 256 * 1024
 _POLL_INTERVAL_S: Final = 0.05
@@ -56,25 +54,19 @@ def train(texts: Iterable[str], vocab_size: int, pre_tokenizer: PreTokenizer, po
         vocab_size: Maximum number of tokens. A small sample yields fewer.
         pre_tokenizer: Key of `REGEXES`.
         poll: Called about every 50 ms; may raise to abandon training.
+
+    Raises MemoryError if the system ended the child process, RuntimeError if it failed otherwise.
     """
     sample: list[str] = []
-    size, next_poll = 0, 0.0
+    next_poll = 0.0
     for text in texts:
         if time.monotonic() >= next_poll:
             poll()
             next_poll = time.monotonic() + _POLL_INTERVAL_S
         text = text.encode("utf-8", "ignore").decode()  # a lone surrogate from a damaged file has no UTF-8 form
         sample.append(unicodedata.normalize("NFC", text) if pre_tokenizer == "qwen2" else text)
-        size += len(text)
-    if size <= _MAX_IN_PROCESS_CHARS:
+    if sum(map(len, sample)) <= _MAX_IN_PROCESS_CHARS:
         return _train(sample, vocab_size, pre_tokenizer)
-    return _train_in_child(sample, vocab_size, pre_tokenizer, poll)
-
-
-def _train_in_child(
-    sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer, poll: Callable[[], None]
-) -> Tokenizer:
-    """Raises MemoryError if the system killed the process, RuntimeError for other failures."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_trained, args=(sender, sample, vocab_size, pre_tokenizer), daemon=True)
@@ -101,70 +93,7 @@ def _send_trained(sender: Connection, sample: list[str], vocab_size: int, pre_to
 
 def _train(sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer) -> Tokenizer:
     is_short = sum(map(len, sample)) < _MIN_CHARS_PER_TOKEN * vocab_size
-    tokenizer = (_train_with_tokenizers if is_short else _train_with_rustbpe)(sample, vocab_size, pre_tokenizer)
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    return tokenizer
-
-
-def _train_with_rustbpe(sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer) -> Tokenizer:
-    import rustbpe
-
-    trainer = rustbpe.Tokenizer()
-    trainer.train_from_iterator(iter(sample), vocab_size - len(SPECIAL_TOKENS), pattern=REGEXES[pre_tokenizer])
-    ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
-    alphabet = sorted((bytes([value]) for value in range(256)), key=_to_printable)
-    merged = sorted((token for token, rank in ranks.items() if rank >= 256), key=lambda token: ranks[token])
-    tokens = [*SPECIAL_TOKENS, *map(_to_printable, [*alphabet, *merged])]
-    pairs = (_merged_pair(token, ranks) for token in merged)
-    merges = [(_to_printable(left), _to_printable(right)) for left, right in pairs]
-    return _create_tokenizer(
-        models.BPE(vocab={token: n for n, token in enumerate(tokens)}, merges=merges), pre_tokenizer
-    )
-
-
-def _train_with_tokenizers(sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer) -> Tokenizer:
-    tokenizer = _create_tokenizer(models.BPE(), pre_tokenizer)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=_MIN_FREQUENCY,
-        show_progress=False,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator(sample, trainer)
-    return tokenizer
-
-
-def _merged_pair(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """Return the two tokens that were merged into `token`: its encoding with the merges of lower rank."""
-    limit = ranks[token]
-    parts = [bytes([value]) for value in token]
-    while len(parts) > 2:
-        lowest = min((left + right for left, right in pairwise(parts)), key=lambda pair: ranks.get(pair, limit))
-        merged, place = [], 0
-        while place < len(parts):
-            found = place + 1 < len(parts) and parts[place] + parts[place + 1] == lowest
-            merged.append(lowest if found else parts[place])
-            place += 2 if found else 1
-        parts = merged
-    return parts[0], parts[1]
-
-
-def _printable_characters() -> dict[int, str]:
-    """GPT-2's printable character for each byte, as used in tokenizer.json."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return {value: chr(value if value in printable else next(others)) for value in range(256)}
-
-
-_PRINTABLE: Final = _printable_characters()
-
-
-def _to_printable(token: bytes) -> str:
-    return token.decode("latin-1").translate(_PRINTABLE)
-
-
-def _create_tokenizer(model: models.BPE, pre_tokenizer: PreTokenizer) -> Tokenizer:
+    model = models.BPE() if is_short else _train_with_rustbpe(sample, vocab_size, pre_tokenizer)
     tokenizer = Tokenizer(model)
     split = pre_tokenizers.Split(Regex(REGEXES[pre_tokenizer]), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -174,4 +103,46 @@ def _create_tokenizer(model: models.BPE, pre_tokenizer: PreTokenizer) -> Tokeniz
         # As in Qwen's own file. transformers 5 replaces any tokenizer of a Qwen2 model with its Qwen2Tokenizer,
         # which normalizes to NFC; without this the ids would differ.
         tokenizer.normalizer = normalizers.NFC()
+    if is_short:
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            min_frequency=2,
+            show_progress=False,
+            special_tokens=list(SPECIAL_TOKENS),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        )
+        tokenizer.train_from_iterator(sample, trainer)
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
+
+
+def _train_with_rustbpe(sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer) -> models.BPE:
+    import rustbpe
+
+    trainer = rustbpe.Tokenizer()
+    trainer.train_from_iterator(iter(sample), vocab_size - len(SPECIAL_TOKENS), pattern=REGEXES[pre_tokenizer])
+    ranks = {bytes(token): rank for token, rank in trainer.get_mergeable_ranks()}
+    alphabet = sorted((token for token in ranks if len(token) == 1), key=_to_printable)
+    merged = sorted((token for token in ranks if len(token) > 1), key=lambda token: ranks[token])
+    tokens = [*SPECIAL_TOKENS, *map(_to_printable, [*alphabet, *merged])]
+    merges = [(_to_printable(left), _to_printable(right)) for left, right in (_split(one, ranks) for one in merged)]
+    return models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges)
+
+
+def _split(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
+    """The two tokens that were merged into `token`: its encoding with the merges of lower rank."""
+    parts = [bytes([value]) for value in token]
+    while len(parts) > 2:
+        place = min(range(len(parts) - 1), key=lambda n: ranks.get(parts[n] + parts[n + 1], len(ranks)))
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return parts[0], parts[1]
+
+
+def _to_printable(token: bytes) -> str:
+    """Bytes as GPT-2's printable characters, as in tokenizer.json."""
+    return token.decode("latin-1").translate(_PRINTABLE)
+
+
+# The printable bytes stand for themselves, the others for the characters from U+0100 on.
+_OTHER_BYTES: Final = [*range(0x21), *range(0x7F, 0xA1), 0xAD]
+_PRINTABLE: Final = {value: 0x100 + number for number, value in enumerate(_OTHER_BYTES)}

@@ -49,20 +49,13 @@ def to_message(turn: Turn) -> dict[str, Any]:
     return {"role": turn[0], "content": turn[1], **fields}
 
 
-def has_tools(turns: Sequence[Turn]) -> bool:
-    """Whether a conversation may have tools, tool calls or tool results."""
-    return bool(turns) and (turns[0][0] == TOOLS_ROLE or max(map(len, turns)) > 2)
-
-
 def drop_calls(turns: Sequence[Turn], is_supported: Callable[[Turn], bool]) -> Sequence[Turn]:
     """A conversation without the turns whose tool calls are not supported, and the tool results that follow them."""
     kept: list[Turn] = []
     dropping = False
     for turn in turns:
-        if turn[0] == "assistant":
-            dropping = "tool_calls" in turn_fields(turn) and not is_supported(turn)
-        elif turn[0] != "tool":
-            dropping = False
+        if turn[0] != "tool":
+            dropping = turn[0] == "assistant" and "tool_calls" in turn_fields(turn) and not is_supported(turn)
         if not dropping:
             kept.append(turn)
     return kept
@@ -70,25 +63,23 @@ def drop_calls(turns: Sequence[Turn], is_supported: Callable[[Turn], bool]) -> S
 
 def shorten_tool_call_ids(turns: Sequence[Turn]) -> list[Turn]:
     """A conversation with tool call ids of nine letters and digits, which Mistral's templates require."""
-    known: dict[str, str] = {}
-    unanswered: list[str] = []  # ids of calls, for results without an id
     found: list[Turn] = []
-    for turn in turns:
+    unanswered: list[str] = []  # ids of calls, for results without an id
+    for number, turn in enumerate(turns):
         fields = turn_fields(turn)
-        for call in fields.get("tool_calls", ()):
-            given = str(call.get("id", f"call {len(known)}"))
-            call["id"] = known.setdefault(given, _short_id(given))
+        for place, call in enumerate(fields.get("tool_calls", ())):
+            call["id"] = _short_id(call.get("id", f"call {number} {place}"))
             unanswered.append(call["id"])
         if turn[0] == "tool":
-            named = str(fields.get("tool_call_id"))
-            fields["tool_call_id"] = known.get(named) or (unanswered[0] if unanswered else _short_id(named))
+            given = fields.get("tool_call_id")
+            fields["tool_call_id"] = _short_id(given) if given or not unanswered else unanswered[0]
             unanswered = [one for one in unanswered if one != fields["tool_call_id"]]
         found.append((*turn[:2], json.dumps(fields, ensure_ascii=False)) if fields else turn)
     return found
 
 
-def _short_id(given: str) -> str:
-    return hashlib.blake2b(given.encode("utf-8")).hexdigest()[:9]
+def _short_id(given: Any) -> str:
+    return hashlib.blake2b(str(given).encode("utf-8")).hexdigest()[:9]
 
 
 def chat_refused_error(reason: str) -> TraindeckError:

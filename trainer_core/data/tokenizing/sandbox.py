@@ -66,9 +66,8 @@ class SandboxedTemplate:
             raise chat_refused_error(_format_error(error)) from error
         return "".join(parts)
 
-    @jinja2.pass_context
+    @jinja2.pass_context  # else Jinja would evaluate the filter at compile time
     def _count_steps(self, context: jinja2.runtime.Context, steps: int) -> bool:
-        """Takes the context because Jinja evaluates a filter without it at compile time."""
         self._steps += steps
         if self._steps > _MAX_STEPS:
             _raise_template_error(f"the chat template has not come to an end after {_MAX_STEPS} steps")
@@ -91,7 +90,7 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
             cost = 1 if isinstance(node, nodes.For) and not node.recursive else _CALL_COST
             step = nodes.Filter(nodes.Const(cost), _STEP_FILTER, [], [], None, None)
             node.body.insert(0, nodes.ExprStmt(step).set_lineno(node.lineno))
-            if isinstance(node, nodes.For) and node.test is not None:  # then some iterations skip the body
+            if isinstance(node, nodes.For) and node.test is not None:  # some iterations skip the body
                 node.test = nodes.And(step, node.test)
         return tree.set_environment(self)  # type: ignore[return-value]
 
@@ -109,11 +108,7 @@ class _GenerationExtension(jinja2.ext.Extension):
 
 
 def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,9 +18,8 @@ from tokenizers import Tokenizer
 
 from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
 from trainer_core.data.tokenizing import conversations
-from trainer_core.data.tokenizing.chat_template import ChatTemplate, Segment, SpecialToken
-from trainer_core.data.tokenizing.encoder import Ids
-from trainer_core.data.tokenizing.pieces import PieceEncoder, PrecededBy, UnsupportedTokenizerError
+from trainer_core.data.tokenizing.chat_template import ChatTemplate, Piece, Rendering
+from trainer_core.data.tokenizing.encoder import Ids, TextEncoder
 from trainer_core.data.tokenizing.tokenizer_files import (
     CONFIG_FILE,
     TokenizerConfig,
@@ -72,7 +72,7 @@ def load_user_tokenizer(path: Path) -> tuple[Codec, list[str]]:
     if config.template_path == config.path:  # no separate template file
         config = replace(config, template=_chatml_template(tokenizer))
     if "strftime_now" in config.template:
-        config = replace(config, template_time=datetime.now().isoformat(timespec="seconds"))
+        config = replace(config, now=datetime.now().replace(microsecond=0))
     after = tokenizer.get_vocab(with_added_tokens=True)
     return Codec(tokenizer, config), sorted(after.keys() - before.keys(), key=lambda name: after[name])
 
@@ -103,19 +103,17 @@ class Codec:
         self.prefix_ids, suffix = post_processor_ids(tokenizer)
         self._adds_eos = bool(suffix)
         self._template_error = ""
+        self._added = tokenizer.get_added_tokens_decoder()
         self._template = self._load_template(self._config.template)
         tool_template = self._config.tool_template
         self._tool_template = self._load_template(tool_template, for_tools=True) if tool_template else None
+        templates = [one for one in (self._template, self._tool_template) if one is not None]
         self.end_of_text = self._find_end_of_text(self._template.end_of_turn_ids if self._template else frozenset())
         self.end_of_turn = self._template.end_of_turn if self._template else self.end_of_text
-        templates = [one for one in (self._template, self._tool_template) if one is not None]
         self.stop_token_ids = frozenset((self.end_of_text, *(end for one in templates for end in one.end_of_turn_ids)))
-        added = tokenizer.get_added_tokens_decoder()
-        hidden = {token.content for token in added.values() if token.special}
-        try:
-            self._pieces = PieceEncoder(tokenizer, hidden.union(*(one.control_tokens for one in templates)), fast)
-        except UnsupportedTokenizerError as error:
-            raise bad_tokenizer_error(self._config.path, str(error)) from error
+        hidden = {token.content for token in self._added.values() if token.special}
+        hidden = hidden.union(*(one.control_tokens for one in templates))
+        self._encoder = TextEncoder(tokenizer, fast, hidden, self._config.path)
         own_pad: int | None = tokenizer.token_to_id(self._config.special_tokens.get("pad_token", ""))
         self.pad_token_id = self.end_of_text if own_pad is None else own_pad
         # The largest id counts, not the number of tokens: some tokenizers leave ids out.
@@ -130,17 +128,9 @@ class Codec:
 
     def _load_template(self, source: str, for_tools: bool = False) -> ChatTemplate | None:
         """None if it cannot be used, which does not matter for plain text."""
-        config = self._config
-        special: dict[str, SpecialToken] = {}
-        others: dict[str, SpecialToken] = {}
-        for number, token in self.tokenizer.get_added_tokens_decoder().items():
-            found = special if token.special else others
-            found[token.content] = SpecialToken(number, token.lstrip, token.rstrip)
-        now = datetime.fromisoformat(config.template_time) if config.template_time else datetime.now()
+        named, end, now = self._config.special_tokens, self._find_end_of_text(), self._config.now or datetime.now()
         try:
-            return ChatTemplate(
-                source, config.special_tokens, special, others, self._find_end_of_text(), now, for_tools
-            )
+            return ChatTemplate(source, named, self._added, end, now, for_tools)
         except TraindeckError as error:
             if error.code != "data.chat_refused":
                 raise
@@ -161,7 +151,7 @@ class Codec:
         number: int | None = self.tokenizer.token_to_id(own)
         if number is not None and (own in _END_OF_TEXT_TOKENS or number not in turn_ends):
             return number
-        added = {token.content: number for number, token in self.tokenizer.get_added_tokens_decoder().items()}
+        added = {token.content: number for number, token in self._added.items()}
         known = [added[name] for name in _END_OF_TEXT_TOKENS if name in added]
         if known:
             return known[0]
@@ -179,15 +169,11 @@ class Codec:
         return self.encode_texts([text])[0].tolist()  # type: ignore[no-any-return]
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of plain texts. Keep a call to a few MiB of text. Raises as `_encode_pieces`."""
-        return self._encode_pieces([(text, "start") for text in texts])
+        """Ids of plain texts. Keep a call to a few MiB of text.
 
-    def _encode_pieces(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
-        """Raises `EncoderMismatchError`, or `data.bad_tokenizer` if a text becomes a special token."""
-        try:
-            return self._pieces.encode(pieces)
-        except UnsupportedTokenizerError as error:
-            raise bad_tokenizer_error(self._config.path, str(error)) from error
+        Raises `EncoderMismatchError`, or `data.bad_tokenizer` if a text becomes a special token.
+        """
+        return self._encoder.encode(texts)
 
     def encode_chats(
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
@@ -195,41 +181,48 @@ class Codec:
         """Conversations as ids, without what follows the last answer: it is not trained on.
 
         Calls `on_refused` with the number of one that the template refuses, which is then empty; without that, raises
-        `data.chat_refused`. Raises `data.bad_template` and `EncoderMismatchError`.
+        `data.chat_refused`. Raises `data.bad_template` and as `encode_texts`.
         """
-        rendered: list[list[Segment]] = []
+        rendered: list[Rendering] = []
         dropped: list[int] = []
         for number, turns in enumerate(chats):
-            kept = self.drop_unsupported_calls(turns)
+            template = self._select_template(turns)
+            kept = template.drop_unsupported_calls(turns)
             dropped.append(len(turns) - len(kept))
-            rendered.append([])
+            rendered.append(Rendering([], []))
             if dropped[-1] and not any(turn[0] == "assistant" for turn in kept):
                 continue
             try:
-                rendered[-1] = _trim_after_loss(self._select_template(kept).render(kept))
+                pieces, in_loss = template.render(kept)
+                if not in_loss:
+                    raise conversations.no_answers_error()
+                rendered[-1] = Rendering(pieces[: in_loss[-1][1]], in_loss)
             except TraindeckError as error:
                 if on_refused is None:
                     raise
                 on_refused(number, error)
-        return [chat._replace(dropped_turns=n) for chat, n in zip(self._encode(rendered), dropped, strict=True)]
+        return [EncodedChat(*one, count) for one, count in zip(self._encode(rendered), dropped, strict=True)]
 
-    def _encode(self, rendered: Sequence[Sequence[Segment]]) -> list[EncodedChat]:
-        """All texts are encoded in one call."""
-        texts = [(one.text, one.preceded_by) for segments in rendered for one in segments if one.token_id < 0]
-        encoded = iter(self._encode_pieces(texts))
-        chats = []
-        for segments in rendered:
-            parts: list[Any] = [np.empty(0, np.uint32)]
-            spans: list[tuple[int, int]] = []
-            length = 0
-            for segment in segments:
-                parts.append(next(encoded) if segment.token_id < 0 else (segment.token_id,))
-                start, length = length, length + len(parts[-1])
-                if segment.in_loss and start < length:
-                    adjacent = bool(spans) and spans[-1][1] == start
-                    spans.append((spans.pop()[0] if adjacent else start, length))
-            chats.append(EncodedChat(np.concatenate(parts, dtype=np.uint32, casting="unsafe"), spans))
-        return chats
+    def _encode(self, rendered: Sequence[Rendering]) -> list[tuple[Ids, list[tuple[int, int]]]]:
+        """Ids and spans in the loss of each conversation. All different texts are encoded in one call."""
+        pieces = [*chain.from_iterable(one.pieces for one in rendered)]
+        different = dict.fromkeys(pieces)
+        texts = [piece for piece in different if isinstance(piece, tuple)]
+        encoded = self._encoder.encode([text for text, _ in texts], [place for _, place in texts])
+        ids_of: dict[Piece, Ids] = {one: np.array([one], np.uint32) for one in different if isinstance(one, int)}
+        ids_of.update(zip(texts, encoded, strict=True))
+        parts = [ids_of[piece] for piece in pieces]
+        ids = np.concatenate([np.empty(0, np.uint32), *parts])
+        starts = np.cumsum([0, *map(len, parts)]).tolist()  # of each piece
+        found = []
+        first = 0  # piece of a conversation
+        for one in rendered:
+            last = first + len(one.pieces)
+            start = starts[first]
+            spans = [(starts[first + begin] - start, starts[first + end] - start) for begin, end in one.in_loss]
+            found.append((ids[start : starts[last]], [span for span in spans if span[0] < span[1]]))
+            first = last
+        return found
 
     def drop_unsupported_calls(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """A conversation without tool calls that the chat template cannot write. Raises `data.bad_template`."""
@@ -245,8 +238,10 @@ class Codec:
 
         Raises `data.chat_refused` and `data.bad_template`.
         """
-        turns = self.drop_unsupported_calls((("user", prompt),) if isinstance(prompt, str) else prompt)
-        return self._encode([self._select_template(turns).render_prompt(turns)])[0].ids.tolist()  # type: ignore[no-any-return]
+        turns: Sequence[Turn] = (("user", prompt),) if isinstance(prompt, str) else prompt
+        template = self._select_template(turns)
+        ids, _ = self._encode([template.render_prompt(template.drop_unsupported_calls(turns))])[0]
+        return ids.tolist()  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids. A character cut in the middle comes out as U+FFFD."""
@@ -286,17 +281,8 @@ class Codec:
             "traindeck": {
                 "task": task,
                 "end_of_text": names["end_of_text"],
-                "now": config.template_time,
+                "now": config.now.isoformat() if config.now else "",
                 "tokens": config.special_tokens,
             },
         }
         return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
-
-
-def _trim_after_loss(segments: list[Segment]) -> list[Segment]:
-    """Segments up to the last one in the loss. Raises `data.chat_refused` if there is none."""
-    while segments and not segments[-1].in_loss:
-        segments.pop()
-    if not segments:
-        raise conversations.no_answers_error()
-    return segments

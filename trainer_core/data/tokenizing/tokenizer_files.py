@@ -3,7 +3,7 @@
     tokenizer.json              the tokenizer itself, as `tokenizers` reads it
     tokenizer_config.json       its named tokens (bos_token …) and its chat template
     special_tokens_map.json     older models: named tokens
-    chat_template.jinja, .json  the chat template, if it is a separate file
+    chat_template.jinja         the chat template, if it is a separate file
     additional_chat_templates/tool_use.jinja  beside chat_template.jinja: the one for conversations with tools
 
 Caches, runs and checkpoints have the first two; settings of Traindeck are in the second, below `traindeck`.
@@ -28,13 +28,7 @@ from trainer_core.messages import TraindeckError
 
 CONFIG_FILE: Final = "tokenizer_config.json"
 TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"
-COMPANION_FILES: Final = (
-    CONFIG_FILE,
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    TOOL_TEMPLATE_FILE,
-    "chat_template.json",
-)
+COMPANION_FILES: Final = (CONFIG_FILE, "special_tokens_map.json", "chat_template.jinja", TOOL_TEMPLATE_FILE)
 _MAX_FILE_BYTES: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
 
 
@@ -56,10 +50,10 @@ class TokenizerConfig:
     special_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
     template: str = conversations.CHATML_TEMPLATE
     tool_template: str = ""  # for conversations with tools; empty: `template`
-    template_path: Path = field(default_factory=Path)
+    template_path: Path = field(default_factory=Path)  # `path` if there is none
     added_tokens: Sequence[AddedToken] = ()  # further tokens, in the order of their ids
     end_of_text: str = ""  # empty: unknown
-    template_time: str = ""  # the template's current time, in ISO format
+    now: datetime | None = None  # the template's current time
     add_bos: bool = False  # add_bos_token
     add_eos: bool = False  # add_eos_token
 
@@ -67,34 +61,41 @@ class TokenizerConfig:
 def read_config(path: Path) -> TokenizerConfig:
     """Read the companion files of a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
     config = _read_json(path.with_name(CONFIG_FILE))
-    templates, template_path = _read_templates(path, config)
-    ours = config.get("traindeck")
-    ours = ours if isinstance(ours, dict) else {}
-    if isinstance(ours.get("tokens"), dict):
-        tokens = _named_tokens(ours["tokens"])
-    else:
+    template, tool_template, template_path = _read_templates(path, config)
+    ours = _traindeck_fields(config)
+    tokens = _named_tokens(ours.get("tokens"))
+    if "tokens" not in ours:
         older = _read_json(path.with_name("special_tokens_map.json"))
         tokens = {**_named_tokens(older), **_named_tokens(config), **_named_tokens(config.get("extra_special_tokens"))}
+    try:
+        now = datetime.fromisoformat(ours.get("now", ""))
+    except (TypeError, ValueError):
+        now = None
     return TokenizerConfig(
         path=path,
         special_tokens=tokens,
-        template=templates.get("default") or conversations.CHATML_TEMPLATE,
-        tool_template=templates.get("tool_use") or "",
+        template=template or conversations.CHATML_TEMPLATE,
+        tool_template=tool_template,
         template_path=template_path,
         added_tokens=_added_tokens(config),
         end_of_text=str(ours.get("end_of_text", "")),
-        template_time=_parse_time(ours.get("now")),
+        now=now,
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
     )
 
 
-def _parse_time(given: Any) -> str:
-    """A time in ISO format; empty if it is invalid."""
-    try:
-        return datetime.fromisoformat(given).isoformat(timespec="seconds")
-    except (TypeError, ValueError):
-        return ""
+def read_task(folder: Path) -> Task:
+    """The task that the model of a checkpoint folder was trained for."""
+    config = _read_json(folder / CONFIG_FILE)
+    if ours := _traindeck_fields(config):
+        return "sft" if ours.get("task") == "sft" else "pretrain"
+    return "sft" if config.get("eos_token") == conversations.IM_END else "pretrain"  # written by Traindeck 0.1
+
+
+def _traindeck_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    found = config.get("traindeck")
+    return found if isinstance(found, dict) else {}
 
 
 def _named_tokens(values: Any) -> dict[str, str]:
@@ -106,29 +107,20 @@ def _named_tokens(values: Any) -> dict[str, str]:
     }
 
 
-def read_task(folder: Path) -> Task:
-    """The task that the model of a checkpoint folder was trained for."""
-    config = _read_json(folder / CONFIG_FILE)
-    ours = config.get("traindeck")
-    if isinstance(ours, dict):
-        return "sft" if ours.get("task") == "sft" else "pretrain"
-    return "sft" if config.get("eos_token") == conversations.IM_END else "pretrain"  # written by Traindeck 0.1
-
-
-def _read_templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], Path]:
-    """A model's chat templates by name (default, tool_use …) and where they were found, in transformers' order."""
+def _read_templates(path: Path, config: Mapping[str, Any]) -> tuple[str, str, Path]:
+    """A model's chat template, its template for tools, and the file of both; `path` if there is none."""
     file = path.with_name("chat_template.jinja")
     if file.is_file():
-        tool_use = path.parent / TOOL_TEMPLATE_FILE
-        return {"default": _read_text(file), "tool_use": _read_text(tool_use) if tool_use.is_file() else ""}, file
-    for file in (path.with_name(CONFIG_FILE), path.with_name("chat_template.json")):
-        found = (config if file.name == CONFIG_FILE else _read_json(file)).get("chat_template")
-        if isinstance(found, list):  # several, by name
-            found = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        named = found if isinstance(found, dict) else {"default": found}
-        if isinstance(named.get("default"), str) and named["default"]:
-            return {name: one for name, one in named.items() if isinstance(one, str)}, file
-    return {}, path
+        tool_file = path.parent / TOOL_TEMPLATE_FILE
+        return _read_text(file), _read_text(tool_file) if tool_file.is_file() else "", file
+    found = config.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        found = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}
+    named = found if isinstance(found, dict) else {"default": found}
+    default, tool_use = (named.get(name) for name in ("default", "tool_use"))
+    if not isinstance(default, str) or not default:
+        return "", "", path
+    return default, tool_use if isinstance(tool_use, str) else "", path.with_name(CONFIG_FILE)
 
 
 def _read_text(file: Path) -> str:
@@ -141,11 +133,12 @@ def _read_text(file: Path) -> str:
 def _added_tokens(config: Mapping[str, Any]) -> list[AddedToken]:
     """Tokens that a tokenizer_config.json adds to the vocabulary, as transformers would."""
     found = config.get("added_tokens_decoder")
-    rows = [(number, row) for number, row in found.items() if isinstance(row, dict)] if isinstance(found, dict) else []
+    rows = found.items() if isinstance(found, dict) else ()
+    by_id = {int(number): row for number, row in rows if number.isdecimal() and isinstance(row, dict)}
     flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
     return [
         AddedToken(row["content"], **{flag: bool(row[flag]) for flag in flags if flag in row})
-        for _, row in sorted(rows, key=lambda row: int(row[0]) if str(row[0]).isdigit() else -1)
+        for _, row in sorted(by_id.items())
         if isinstance(row.get("content"), str) and row["content"]
     ]
 
