@@ -70,7 +70,7 @@ def test_a_small_model_fits_and_its_measurement_is_cached(tmp_path: Path) -> Non
     again = report_of(run(tmp_path, "check", *TINY, "--learning-rate", "1e-4", "--data", str(data)))
     assert again.from_cache
     assert again.chosen == report.chosen
-    assert "放得下 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
+    assert "可以运行 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
 
 
 def test_the_estimated_time_includes_padding(tmp_path: Path) -> None:

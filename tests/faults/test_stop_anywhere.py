@@ -54,11 +54,11 @@ class Talk:
         return done
 
     def assert_nothing_is_lost(self, done: protocol.Done) -> None:
-        """The newest checkpoint is whole and holds every step that was made."""
+        """The newest checkpoint is valid and holds every step; before the first step there may be none."""
         made = max((event.step for event in self.events if isinstance(event, protocol.Step)), default=0)
         assert done.steps >= made
-        if not made:
-            assert done.model is None
+        if done.model is None:
+            assert not made
             return
         newest = checkpoint_dir.list_checkpoints(self.run / "checkpoints")[-1]
         assert newest.name == checkpoint_dir.folder_name(done.steps)
@@ -139,7 +139,7 @@ def test_pause_and_stop_during_compilation(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     one = talk(f"compiling-{ranks}", "--compile", "on", "--dropout", "0", "--ranks", ranks)
     pause_and_stop(one, phase("compiling"))
-    assert not any(isinstance(event, protocol.Ready) for event in one.events), "it did not wait for the compiler"
+    assert not any(isinstance(event, protocol.Step) for event in one.events), "it did not wait for the compiler"
 
 
 def test_stop_during_a_sample(talk: Callable[..., Talk]) -> None:

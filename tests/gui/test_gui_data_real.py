@@ -29,7 +29,7 @@ def test_a_corrected_file_is_previewed_again(
     run_preview(controller, qtbot)
     assert page.failure.text() == ""
     assert page.tiles["documents"].value.text() == "501"
-    assert "A tokenizer yet to be trained can change slightly" in page.status.text()
+    assert "Token counts can change slightly once the tokenizer is trained" in page.status.text()
     assert "line 8" in page.warnings.text()
     rows = page.sources.rows
     assert rows.data(rows.index(0, 2)) == "prompt: instruction, input, response: output"
@@ -92,23 +92,23 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
     qtbot.waitUntil(lambda: step_is("done", "Next: check"), timeout=10_000)
     text.rename(tmp_path / "gone")
     form.set_data([str(text)])
-    qtbot.waitUntil(lambda: step_is("needs correction", "Not found: 文本.txt"), timeout=10_000)
+    qtbot.waitUntil(lambda: step_is("needs attention", "Not found: "), timeout=10_000)
     (tmp_path / "gone").rename(text)
     qtbot.waitUntil(lambda: step_is("done"), timeout=10_000)
 
     form.add_data([str(chats)])
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
-    assert step_is("next", "Reading the data…")
-    qtbot.waitUntil(lambda: step_is("needs correction", "holds conversations"), timeout=60_000)
+    assert step_is("next", "Previewing data…")
+    qtbot.waitUntil(lambda: step_is("needs attention", "holds conversations"), timeout=60_000)
     assert "holds conversations" in controller.window.data.failure.text()
     form.set_text("batch_size", "3")
-    assert step_is("needs correction", "holds conversations")
+    assert step_is("needs attention", "holds conversations")
     form.set_data([str(binary)])
-    assert not step_is("needs correction")
+    assert not step_is("needs attention")
     assert controller.window.data.failure.text() == ""
     run_preview(controller, qtbot)
-    qtbot.waitUntil(lambda: step_is("needs correction", "looks like a binary file"), timeout=10_000)
+    qtbot.waitUntil(lambda: step_is("needs attention", "looks like a binary file"), timeout=10_000)
 
     form.set_data([str(text)])
     qtbot.waitUntil(lambda: step_is("done"), timeout=10_000)
