@@ -224,10 +224,10 @@ def _fill(store: Any, count: int) -> None:
     step = np.arange(1.0, count + 1)
     axes = [step, step * 8192.0, step * 0.05]
     loss = 2.0 + 3.0 / np.sqrt(1 + step / 1000) + 0.1 * random.normal(size=count)
-    store._steps.extend([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, count))])
-    store._host.extend([*axes, *random.random((len(metric_store.HOST_FIELDS), count))])
+    store._steps.extend(np.stack([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, count))]))
+    store._host.extend(np.stack([*axes, *random.random((len(metric_store.HOST_FIELDS), count))]))
     store._gpus[0] = MetricTable(metric_store.GPU_COLUMNS)
-    store._gpus[0].extend([*axes, *random.random((len(metric_store.GPU_COLUMNS), count))])
+    store._gpus[0].extend(np.stack([*axes, *random.random((len(metric_store.GPU_COLUMNS), count))]))
 
 
 def opening(run: str) -> dict[str, Any]:

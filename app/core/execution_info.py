@@ -11,7 +11,6 @@ class ExecutionInfo:
 
     def __init__(self) -> None:
         self.version = 0
-        self.setup_version = 0  # of everything but figures
         self._clear()
 
     def _clear(self) -> None:
@@ -36,15 +35,12 @@ class ExecutionInfo:
                 self._reset_for_process(event)
             case protocol.Ready():
                 self.run_fast_paths = event.fast_paths
-                self.setup_version += 1
             case protocol.Compiled():
                 self.run_fast_paths, self.compile_s = event.fast_paths, event.compile_s
-                self.setup_version += 1
             case protocol.Performance():
                 self.performance = event
             case protocol.FlopsProfile():
                 self.profile = event
-                self.setup_version += 1
             case protocol.BadStep():
                 self.bad_steps.append(event)
             case _:
@@ -55,7 +51,6 @@ class ExecutionInfo:
         """A new process starts. Bad steps and profile before its first step are kept."""
         before, profile = self.bad_steps, self.profile
         self._clear()
-        self.setup_version += 1
         self.machine_fast_paths, self.devices, self.precision = event.fast_paths, event.devices, event.precision
         batch, accumulation = (event.config.get(name) for name in ("batch_size", "gradient_accumulation_steps"))
         if isinstance(batch, int) and isinstance(accumulation, int):

@@ -84,5 +84,4 @@ class RunLoader(QObject):
             self.progressed.emit(fraction)
             yield
         if downsampled:
-            for _ in self._record.metrics.iter_downsample():
-                yield
+            yield from self._record.metrics.iter_downsample()

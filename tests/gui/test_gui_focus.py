@@ -54,7 +54,7 @@ def test_a_picture_of_a_plot_leaves_the_focus_at_its_menu(controller: Controller
 def test_without_overlays_the_focus_goes_to_the_menu_of_the_plots(controller: Controller, qtbot: QtBot) -> None:
     plots = controller.window.plots
     plots.set_overlays([Overlay("other", MetricStore(), overlay_color(0))])
-    press(qtbot, plots.comparison_bar.remove_button)
+    press(qtbot, plots.remove_overlays_button)
     focused(qtbot, lambda: plots._menu_button)
 
 

@@ -6,8 +6,6 @@ import re
 from html import unescape
 from pathlib import Path
 
-import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -15,6 +13,8 @@ from app.core.execution_info import ExecutionInfo
 from app.core.metrics.metric_store import MetricStore
 from app.core.run_state import ProcessStarted, RunState
 from app.pages.performance import figures
+from app.pages.performance.table_cards import show_step_time
+from app.theme.palette import LIGHT
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
 from trainer_core import protocol
@@ -66,7 +66,7 @@ def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot
     assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "可用，且与参考实现一致。"]
     page = controller.window.performance
     assert page.tiles["noise"].title.text() == "梯度噪声"
-    assert page.step_time.rows[-1] == ("异常步", "1 个，最近为第 297 步：已跳过")
+    assert "异常步: 1 个，最近为第 297 步：已跳过" in page.step_time.note.text()
     controller.window.show_page("log")
     controller.window.log.search.setText("第 297 步异常")
     qtbot.waitUntil(lambda: "样本 1204, 88, 19533" in controller.window.log.text.toPlainText())
@@ -106,59 +106,22 @@ def test_the_mfu_tile_explains_an_unknown_peak() -> None:
     assert tile.tooltip.endswith("no peak is listed for NVIDIA A10G, bf16")
 
 
-def test_the_stacked_parts_of_a_step_add_up_and_include_checkpoints(
+def test_the_parts_of_the_last_step_are_listed_with_their_shares(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
-    metrics, time = controller.shown_record.metrics, controller.window.performance.step_time
-    canvas = time.chart.canvas
-    assert canvas is not None
-    curves = {key.series: item.getOriginalDataset()[1] for key, item in canvas._curves.items()}
-    whole = sum(metrics.series(f"time_{name}")[1] for name in figures.PARTS)
-    assert curves["time_other"] == pytest.approx(whole)  # the highest
-    saving = curves["time_checkpoint"] - curves["time_data"]
-    assert saving.max() == pytest.approx(6.0)
-    assert set(figures.part_rows(metrics, None)) == set(figures.PARTS) - {"sync"}
-
-
-def test_gradient_synchronization_is_a_part_of_a_step_on_several_gpus(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    card = open_run(make_window, qtbot, own_folders).window.performance.step_time
+    page = open_run(make_window, qtbot, own_folders).window.performance
+    assert set(figures.part_times(page._metrics)) == set(figures.PARTS) - {"sync"}  # type: ignore[arg-type]
     store, times = MetricStore(), protocol.StepTime(data=1, transfer=0, forward=5, backward=9, optimizer=2, other=1)
     for step in (1, 2):
-        times.sync = 2.0 * step
+        times.sync = 2.0 * step  # on several GPUs
         values = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
         rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
         store.add(protocol.Step(t=float(step), step=step, time_ms=times, **values, **rates))  # type: ignore[arg-type]
-    card.display(store, ExecutionInfo())
-    assert figures.part_rows(store, None)["sync"][1:] == ("4.00 ms", "18.2 %")
-    assert "4.00 ms" in card.legend.text()
-    assert card.chart.canvas is not None
-    assert "time_sync" in [key.series for key in card.chart.canvas._curves]
-
-
-def test_the_time_of_any_step_is_read_by_keys(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    card = open_run(make_window, qtbot, own_folders).window.performance.step_time
-    canvas = card.chart.canvas
-    assert canvas is not None
-    newest = card.legend.text()
-    assert card._title.text() == "Now"
-    canvas.setFocus()
-    qtbot.keyClick(canvas, Qt.Key.Key_Home)
-    qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert card._title.text() == "Step 50"
-    first = card.legend.text()
-    assert "–" not in first
-    assert first != newest  # it was slower then
-    before = canvas.x_range
-    qtbot.keyClick(canvas, Qt.Key.Key_Plus)
-    assert canvas.x_range[1] - canvas.x_range[0] < before[1] - before[0]
-    qtbot.keyClick(canvas, Qt.Key.Key_0)
-    assert canvas.x_range == before
-    qtbot.keyClick(canvas, Qt.Key.Key_Escape)
-    assert (card._title.text(), card.legend.text()) == ("Now", newest)
+    show_step_time(page.step_time, store, ExecutionInfo(), LIGHT)
+    first, *_, last = (re.findall("<td.*?>(.*?)</td>", row) for row in page.step_time.table.text().split("</tr>")[:-1])
+    assert first[:3] == ["Backward", "9.00 ms", "40.9 %"]
+    assert last[1:] == ["0.00 ms", "0 %", ""]
+    assert "Gradient all-reduce" in page.step_time.table.text()
 
 
 def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
@@ -181,7 +144,7 @@ def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
     assert set(visible_tiles(controller)) == {"step"}
     assert controller.window.performance.fast_paths.note.text() == "This run did not report its fast paths."
     assert controller.window.performance.flops.isHidden()
-    assert controller.window.plots._execution_row.isHidden()
+    assert controller.window.plots.details_button.isHidden()
 
 
 def test_the_page_has_a_placeholder_before_any_run(make_window: MakeWindow) -> None:
@@ -211,7 +174,7 @@ def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
     controller = open_run(make_window, qtbot, own_folders)
     window = controller.window
     window.show_page("plots")
-    markers = window.plots.charts["loss"].canvas._markers["bad"][0]
+    markers = window.plots.charts["loss"].canvas._markers["bad"]
     qtbot.waitUntil(lambda: list(markers.getData()[0]) == [297.0])
     assert "bad step" in window.plots.charts["loss"].legend.summary()
 

@@ -328,7 +328,7 @@ def test_the_window_title_has_the_name_of_the_run(make_window: MakeWindow, qtbot
 
 
 def overlaid(controller: Controller) -> list[str]:
-    return [run.name for run in controller.window.plots._state.overlays]
+    return [run.name for run in controller.window.plots.painter.overlays]
 
 
 @pytest.mark.parametrize("leaves", ["archive", "delete"])
@@ -361,8 +361,8 @@ def test_the_icon_of_the_displayed_run_has_the_color_of_its_curve(
     page.run_actions["show"].trigger()
     qtbot.waitUntil(lambda: overlaid(controller) == ["b"])
     assert page.model.overlays[paths[0]] == "curve_a"
-    assert page.model.overlays[paths[1]] == controller.window.plots._state.overlays[0].color
+    assert page.model.overlays[paths[1]] == controller.window.plots.painter.overlays[0].color
     controller.open_run(paths[1])
     qtbot.waitUntil(lambda: overlaid(controller) == ["a"])
     assert page.model.overlays[paths[1]] == "curve_a"
-    assert page.model.overlays[paths[0]] == controller.window.plots._state.overlays[0].color
+    assert page.model.overlays[paths[0]] == controller.window.plots.painter.overlays[0].color

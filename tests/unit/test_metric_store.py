@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from app.core.metrics.metric_store import MetricStore
+from app.core.metrics.metric_store import AXES, Axis, MarkerKind, MetricStore
+from app.core.metrics.table import MetricTable
 from trainer_core import protocol
 
 
@@ -65,7 +66,7 @@ def test_events_fill_their_series_on_all_three_axes() -> None:
     assert store.series("vram_used.1")[0].tolist() == [10, 20, 30, 40, 50]  # the last step known
     assert store.series("rss", "time")[0].tolist() == [11, 21, 31, 41, 51]
     assert store.series("eval_loss")[1].tolist() == [21, 11, 1, 11, 21]
-    assert (store.gpu_indices(), store.gpu_names) == ([1], {1: "RTX"})
+    assert store.gpu_indices() == [1]
 
 
 def test_missing_values_are_nan_and_unknown_series_are_empty() -> None:
@@ -89,22 +90,12 @@ def test_a_version_changes_only_with_its_own_series() -> None:
     assert [old != new for old, new in zip(before, after, strict=True)] == [False, True, False, False]
 
 
-def test_clear_does_not_reuse_versions() -> None:
-    store = filled()
-    seen = {store.version("train_loss")}
-    store.clear()
-    seen.add(store.version("train_loss"))
-    store.add(step(1, 0.0))
-    seen.add(store.version("train_loss"))
-    assert len(seen) == 3
-
-
 def test_a_resume_removes_repeated_steps_and_the_time_between_processes() -> None:
     store = filled()
     store.add(hello(90_000.0, resumed=30))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
     assert store.series("vram_used.1")[0].tolist() == [10, 20, 30]
-    assert [mark.step for mark in store.checkpoints()] == [10, 20, 30]
+    assert marked(store, "checkpoint") == [10, 20, 30]
     store.add(step(40, 90_004.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 40]
     times = store.series("train_loss", "time")[0]
@@ -122,15 +113,18 @@ def test_returned_views_do_not_change_after_a_resume() -> None:
 
 def test_the_best_evaluation_is_updated_after_a_resume() -> None:
     store = filled()
-    best = store.best_eval()
-    assert best is not None
-    assert (best.step, best.value, best.x("tokens")) == (30, 1.0, 3000.0)
+    assert store.best_eval() == (30, 1.0)
+    assert store.best_eval("tokens") == (3000.0, 1.0)
     store.add(hello(90_000.0, resumed=20))
-    best = store.best_eval()
-    assert best is not None
-    assert (best.step, best.value) == (20, 11.0)
+    assert store.best_eval() == (20, 11.0)
+    assert marked(store, "best") == [20]
     store.add(hello(90_000.0, resumed=5))
     assert store.best_eval() is None
+    assert marked(store, "best") == []
+
+
+def marked(store: MetricStore, kind: MarkerKind, axis: Axis = "step") -> list[float]:
+    return store.marker_points(kind, axis)[0].tolist()
 
 
 def bad(number: int, action: str = "skipped") -> protocol.BadStep:
@@ -145,23 +139,11 @@ def test_checkpoints_are_a_part_of_the_step_time() -> None:
     assert store.series("time_checkpoint")[1].tolist() == [250.0, 0.0]
 
 
-def test_performance_events_have_their_own_series() -> None:
-    store = filled()
-    store.add(
-        protocol.Performance(
-            step=50, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1.0, energy_per_million_tokens_j=900.0
-        )
-    )
-    assert store.series("compute_ratio")[1].tolist() == pytest.approx([0.8])
-    assert store.last_value("energy_per_million") == 900.0
-    assert store.last_value("gradient_noise") is None
-
-
-def test_a_bad_step_reported_later_is_marked_at_its_step() -> None:
+def test_a_bad_step_reported_later_is_marked_at_its_step_on_the_curve() -> None:
     store = filled()
     store.add(bad(25))
-    (mark,) = store.bad_steps()
-    assert (mark.kind, mark.step, mark.tokens, mark.time) == ("skipped", 25, 2500.0, 25.0)
+    assert [marked(store, "bad", axis) for axis in AXES] == [[25], [2500.0], [25.0]]
+    assert store.marker_points("bad", "step")[1].tolist() == pytest.approx([(5.0 + 100 / 30) / 2])
 
 
 def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None:
@@ -169,9 +151,9 @@ def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None
     store.add(bad(45, "rolled_back"))
     store.add(step(31, 1060.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 31]
-    assert store.bad_steps() == []  # the curve does not reach that far
+    assert marked(store, "bad") == []  # the curve does not reach that far
     store.add(step(50, 1070.0))
-    assert [mark.step for mark in store.bad_steps()] == [45]
+    assert marked(store, "bad") == [45]
 
 
 def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
@@ -180,7 +162,7 @@ def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
     store.add(bad(45))
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
-    assert [mark.step for mark in store.bad_steps()] == [15]
+    assert marked(store, "bad") == [15]
 
 
 def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
@@ -191,18 +173,15 @@ def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
     before = store.markers_version()
     store.add(recovery)
     assert store.markers_version() != before
-    (mark,) = store.oom_recoveries()
-    assert (mark.kind, mark.step, mark.tokens, mark.value) == ("halved", 25, 2500.0, 4.0)
-    assert store.resumes() == []
+    assert marked(store, "memory", "tokens") == [2500.0]
+    assert marked(store, "resume") == []
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
-    assert [(mark.kind, mark.step, mark.tokens, mark.time) for mark in store.resumes()] == [
-        ("resumed", 30, 3000.0, 31.0)
-    ]
+    assert marked(store, "resume", "tokens") == [3000.0]
     store.add(hello(95_000.0, resumed=20))
     store.add(step(50, 95_001.0))
-    assert [mark.step for mark in store.resumes()] == [20]  # later ones are repeated
-    assert store.oom_recoveries() == []
+    assert marked(store, "resume") == [20]  # later ones are repeated
+    assert marked(store, "memory") == []
 
 
 def test_gpu_series_include_torch_memory_limits_and_thermal_throttling() -> None:
@@ -231,30 +210,15 @@ def test_a_downsampled_store_keeps_extremes_and_smoothing() -> None:
     assert x.size <= 200
     assert x[-1] == 4000
     assert y.max() == 50.0
-    best = thin.best_eval()
-    assert best is not None
-    assert best.value == 1.5
-    rough, fine = thin.curve("train_loss", 0.99), store.curve("train_loss", 0.99)
-    assert rough is not None
-    assert fine is not None
-    assert rough.weight == pytest.approx(0.99**20)
-    assert rough.y[-1] == pytest.approx(fine.y[-1], rel=0.01)
-
-
-def test_curves_are_cached_until_the_store_is_cleared() -> None:
-    store = filled()
-    old = store.curve("train_loss", 0.6)
-    assert store.curve("train_loss", 0.6) is old
-    store.clear()
-    assert store.curve("train_loss", 0.6) is not old
-    assert store.curve("nonsense") is None
+    assert thin.best_eval() == (4000.0, 1.5)
+    assert thin.last_value("train_loss", 0.99) == pytest.approx(store.last_value("train_loss", 0.99), rel=0.01)
 
 
 def test_a_hello_event_of_a_new_run_clears_the_store() -> None:
     store = filled()
     store.add(hello(2000.0))
     assert store.series("train_loss")[0].size == 0
-    assert store.checkpoints() == []
+    assert marked(store, "checkpoint") == []
 
 
 def test_repeated_steps_without_a_hello_event_replace_the_old_ones() -> None:
@@ -279,6 +243,66 @@ def test_adding_many_steps_takes_constant_time() -> None:
     x, y = store.series("train_loss")
     assert x.size == y.size == count
     assert x[-1] == count
-    assert store.nbytes == (3 * 8 + 13 * 4) * count  # 72 MiB for a million steps
+    assert store.nbytes == 8 * (3 + 13) * count  # 128 MB for a million steps
     assert longest < 0.1
     assert each < 50e-6
+
+
+# --- smoothed and downsampled series -----------------------------------------------------------------------
+
+
+def test_smoothing_follows_appended_and_removed_rows() -> None:
+    store, fresh = MetricStore(), MetricStore()
+    losses = np.random.default_rng(1).normal(size=500).tolist()
+    for number, loss in enumerate(losses, 1):
+        store.add(step(number, float(number), loss))
+    assert store.series("train_loss", smoothing=0.9)[1].size == 500
+    store.add(step(401, 600.0, -88.0))
+    for number, loss in enumerate([*losses[:400], -88.0], 1):
+        fresh.add(step(number, float(number), loss))
+    x, y = store.series("train_loss", smoothing=0.9)
+    assert x.size == y.size == 401
+    np.testing.assert_allclose(y, fresh.series("train_loss", smoothing=0.9)[1])
+
+
+def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
+    store = MetricStore()
+    for number, loss in ((1, 5.0), (2, 4.0), (3, None)):
+        store.add(step(number, 0.0, loss))
+    assert store.value_at("train_loss", "step", 1.4) == 5.0
+    assert store.value_at("train_loss", "tokens", 160.0) == 4.0
+    assert [store.value_at("train_loss", "step", outside) for outside in (0.9, 3.0, 3.1)] == [None] * 3
+    assert store.last_value("train_loss") == 4.0
+
+
+def table(values: np.ndarray) -> MetricTable:
+    rows, x = MetricTable(["y"]), np.arange(float(len(values)))
+    rows.extend(np.stack([x, 64 * x, x / 2, values]))
+    return rows
+
+
+@pytest.mark.parametrize("count", [101, 999, 12_345])
+def test_downsampled_rows_keep_extremes_at_any_position_and_the_ends_of_the_axis(count: int) -> None:
+    noise = np.random.default_rng(7).normal(size=count)
+    for place in (0, 1, count // 2, count - 2, count - 1):
+        spiked = noise.copy()
+        spiked[place], spiked[(place + 7) % count] = 1e6, -1e6
+        thin = table(spiked).downsampled(100)
+        x, y = thin.column("step"), thin.column("y")
+        assert x.size <= 100
+        assert (y.max(), y.min()) == (1e6, -1e6)
+        assert abs(x[y.argmax()] - place) <= 2 * count / 100 + 1
+        assert (x[0], x[-1], thin.column("tokens")[-1]) == (0.0, count - 1, 64.0 * (count - 1))
+        assert np.all(np.diff(x) >= 0)
+
+
+def test_downsampled_rows_keep_monotonic_curves_and_gaps() -> None:
+    rising = np.arange(10_000.0)
+    assert np.all(np.diff(table(rising).downsampled(64).column("y")) >= 0)
+    assert np.all(np.diff(table(-rising).downsampled(64).column("y")) <= 0)
+    rising[::2] = np.nan
+    rising[4000:6000] = np.nan
+    thin = table(rising).downsampled(1000)
+    x, y = thin.column("step"), thin.column("y")
+    assert np.isnan(y[(x > 4100) & (x < 5900)]).all()
+    assert np.isfinite(y[(x < 3800) | (x > 6200)]).all()

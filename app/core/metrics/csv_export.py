@@ -2,67 +2,48 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from io import BytesIO
+from typing import Any
 
 import numpy as np
 
-from app.core.metrics.curves import Curve
-from app.core.metrics.table import AXES, Array
-
-_ROWS_PER_CHUNK: Final = 500
-_AXIS_TITLES: Final = ("step", "tokens", "seconds")
+from app.core.metrics.table import Array
 
 
 @dataclass(frozen=True, slots=True)
 class CsvColumn:
-    """A curve in the unit of its plot. `run`: the name of its run if there are several."""
+    """A curve of `run`, which is empty if there is only one. `axes`: step, tokens and time of each value."""
 
     title: str
-    curve: Curve
-    scale: float = 1.0
+    axes: tuple[Array, ...]
+    y: Array
+    scale: float = 1.0  # from `y` to the unit of the plot
     run: str = ""
 
 
-def iter_csv(series: Sequence[CsvColumn], separator: str = ",") -> Iterator[str]:
-    """Yields the header, then the rows of each run by time in chunks of 500. Unmeasured fields are empty."""
-    runs = list(dict.fromkeys(column.run for column in series))
-    titles = list(dict.fromkeys(column.title for column in series))
-    yield _format([[*(["run"] if len(runs) > 1 else []), *_AXIS_TITLES, *titles]], separator)
-    for run in runs:
-        rows = _merge_tables([column for column in series if column.run == run], titles)
-        for begin in range(0, len(rows), _ROWS_PER_CHUNK):
-            chunk = [_format_row(row) for row in rows[begin : begin + _ROWS_PER_CHUNK].tolist()]
-            yield _format([[run, *row] for row in chunk] if len(runs) > 1 else chunk, separator)
+def encode_csv(columns: Sequence[CsvColumn], delimiter: str = ",") -> bytes:
+    """Encode the rows of each run by time, in UTF-8. Unmeasured fields are empty. A long run takes seconds, in which
+    other threads run."""
+    import pyarrow as pa
+    from pyarrow import csv
 
-
-def _merge_tables(series: Sequence[CsvColumn], titles: Sequence[str]) -> Array:
-    """(rows, axes + titles) by time, from all tables of one run; NaN where a table does not have the column."""
-    parts = []
-    for table in {id(column.curve.table): column.curve.table for column in series}.values():
-        part = np.full((table.length, len(AXES) + len(titles)), np.nan)
-        part[:, : len(AXES)] = np.stack([table.column(axis) for axis in AXES], axis=1)
-        for column in series:
-            if column.curve.table is table:
-                part[:, len(AXES) + titles.index(column.title)] = column.scale * column.curve.y
-        parts.append(part[np.isfinite(part[:, len(AXES) :]).any(axis=1)])
-    merged = np.concatenate(parts)
-    ordered: Array = merged[np.argsort(merged[:, AXES.index("time")], kind="stable")]
-    return ordered
-
-
-def _format_row(row: list[float]) -> list[str]:
-    step, tokens, time, *values = row
-    return [
-        f"{step:.0f}", f"{tokens:.0f}", f"{time:.3f}",
-        *("" if value != value else f"{value:.7g}" for value in values),
-    ]  # fmt: skip
-
-
-def _format(rows: Sequence[Sequence[str]], separator: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerows(rows)
-    return text.getvalue()
+    parts: list[dict[str, Any]] = []  # curves of the same rows
+    for column in columns:
+        part = next((p for p in parts if p["run"] == column.run and np.array_equal(p["seconds"], column.axes[2])), None)
+        if part is None:
+            step, tokens, seconds = column.axes
+            whole = {"step": step.astype(np.int64), "tokens": tokens.astype(np.int64)}
+            part = {"run": column.run, **whole, "seconds": np.round(seconds, 3)}
+            parts.append(part)
+        part[column.title] = pa.array((column.scale * column.y).astype(np.float32), from_pandas=True)  # NaN is null
+    tables = [pa.table({**part, "run": pa.array([part["run"]] * len(part["step"]), pa.string())}) for part in parts]
+    several = len({column.run for column in columns}) > 1
+    names = [*(["run"] if several else []), "step", "tokens", "seconds", *dict.fromkeys(c.title for c in columns)]
+    table = pa.concat_tables(tables, promote_options="default").sort_by(
+        [("run", "ascending"), ("seconds", "ascending")]
+    )
+    content = BytesIO()
+    csv.write_csv(table.select(names), content, csv.WriteOptions(delimiter=delimiter, quoting_style="needed"))
+    return content.getvalue()

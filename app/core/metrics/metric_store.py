@@ -6,21 +6,21 @@ tokens and time (seconds of the run without the gaps between its processes).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 
-from app.core.metrics.curves import Curve
-from app.core.metrics.downsampling import MAX_ROWS
-from app.core.metrics.table import AXES, Array, Axis, MetricTable, Values
+from app.core.metrics.smoothing import ExponentialAverage
+from app.core.metrics.table import AXES, Array, Axis, MetricTable
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
-__all__ = ["AXES", "Array", "Axis", "Marker", "MetricStore"]
+__all__ = ["AXES", "Array", "Axis", "MarkerKind", "MetricStore"]
 
+MarkerKind = Literal["best", "checkpoint", "bad", "memory", "resume", "hot"]
 TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "sync", "optimizer", "checkpoint", "other")
 # The field of an event that each column holds.
 STEP_FIELDS: Final = {
@@ -31,14 +31,8 @@ STEP_FIELDS: Final = {
     "mfu": "mfu",
     **{f"time_{part}": f"time_ms.{part}" for part in TIME_PARTS},
 }
-PERFORMANCE_FIELDS: Final = {
-    "data_ratio": "data_ratio",
-    "compute_ratio": "compute_ratio",
-    "energy_per_million": "energy_per_million_tokens_j",
-    "gradient_noise": "gradient_noise",
-    "memory_peak": "memory_peak",
-}
-HOST_FIELDS: Final = {name: f"host.{name}" for name in ("ram_used", "ram_total", "rss", "cpu", "disk_free")}
+EVAL_FIELDS: Final = {"eval_loss": "loss", **{name: name for name in ("perplexity", "bleu4", "exact_match")}}
+HOST_FIELDS: Final = {name: f"host.{name}" for name in ("ram_used", "ram_total", "rss", "cpu")}
 GPU_FIELDS: Final = {
     "gpu_util": "utilization",
     "vram_used": "vram_used",
@@ -52,71 +46,35 @@ GPU_FIELDS: Final = {
     "clock": "clock_mhz",
 }
 GPU_COLUMNS: Final = (*GPU_FIELDS, "hot")  # hot: 1 during thermal throttling, else 0
+MAX_OVERLAY_ROWS: Final = 16_384
+"""8,192 buckets of two points: twice the pixels of the widest screen, which leaves room to zoom."""
 _THERMAL_REASONS: Final = frozenset({"thermal", "hw_thermal"})
-_EVAL_COLUMNS: Final = ("eval_loss", "perplexity", "bleu4", "exact_match")
+_MARKED_EVENTS: Final[dict[type[protocol.Event], MarkerKind]] = {
+    protocol.Checkpoint: "checkpoint",
+    protocol.BadStep: "bad",
+    protocol.OomRecovery: "memory",
+}
 _step_values = attrgetter(*STEP_FIELDS.values())
-_performance_values = attrgetter(*PERFORMANCE_FIELDS.values())
+_eval_values = attrgetter(*EVAL_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
-
-
-def gpu_values(gpu: protocol.Gpu) -> tuple[float | None, ...]:
-    """Values in the order of `GPU_COLUMNS`."""
-    return (*_gpu_values(gpu), 1.0 if is_thermally_throttled(gpu.throttle) else 0.0)
-
-
-def is_thermally_throttled(throttle: Collection[str]) -> bool:
-    """Whether heat reduced the clocks of a GPU."""
-    return not _THERMAL_REASONS.isdisjoint(throttle)
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A marked point of the plots: a checkpoint, the best evaluation, a bad step, an OOM recovery or a resume."""
-
-    step: int
-    tokens: float
-    time: float
-    kind: str  # regular, best, final, emergency; best_eval; skipped, rolled_back, stopped; halved …; resumed
-    value: float | None = None  # eval loss of best_eval, gradient norm of a bad step, batch size after an OOM recovery
-    name: str = ""  # the checkpoint's folder
-
-    def x(self, axis: Axis) -> float:
-        return float(getattr(self, axis))
 
 
 class MetricStore:
     """All series of one run. `add` takes every event in order and ignores those without measurements.
 
-    Names: train_loss, eval_loss, perplexity, bleu4, exact_match, tokens_per_s, learning_rate, grad_norm, mfu,
-    time_data, time_transfer, time_forward, time_backward, time_sync, time_optimizer, time_checkpoint, time_other (ms);
-    data_ratio, compute_ratio, energy_per_million (J), gradient_noise (sequences), memory_peak; ram_used, ram_total,
-    rss, cpu, disk_free; and with a GPU's index behind a dot: gpu_util.0, vram_used.0, vram_total.0,
-    torch_allocated.0, torch_reserved.0, shared_used.0, power.0, power_limit.0 (W), temperature.0 (°C), clock.0 (MHz),
-    hot.0 (0 or 1). Missing values are NaN.
+    Names: the keys of `STEP_FIELDS`, `EVAL_FIELDS` and `HOST_FIELDS`, and those in `GPU_COLUMNS` with a GPU's index
+    behind a dot: vram_used.0. Missing values are NaN.
     """
 
     def __init__(self) -> None:
-        self._base_version = 0  # grows in `clear` too, so that no version occurs twice
-        self.clear()
-
-    def clear(self) -> None:
-        """Remove all data."""
-        self._steps = MetricTable(STEP_FIELDS)
-        self._performance = MetricTable(PERFORMANCE_FIELDS)
-        self._evals = MetricTable(_EVAL_COLUMNS)
+        self._steps, self._evals = MetricTable(STEP_FIELDS), MetricTable(EVAL_FIELDS)
         self._host = MetricTable(HOST_FIELDS)
         self._gpus: dict[int, MetricTable] = {}
-        self.gpu_names: dict[int, str] = {}
-        self._checkpoint_markers: list[Marker] = []
-        self._bad_step_events: list[protocol.BadStep] = []
-        self._oom_recovery_events: list[protocol.OomRecovery] = []
-        self._resume_markers: list[Marker] = []
-        self._curves: dict[tuple[str, bool], Curve] = {}
-        self._best_eval: Marker | None = None
+        self._marked_steps: dict[MarkerKind, list[int]] = {kind: [] for kind in get_args(MarkerKind)}
+        self._averages: dict[str, ExponentialAverage] = {}  # by series; the last weight
         self._step, self._tokens, self._time = 0.0, 0.0, 0.0
         self._time_origin: float | None = None  # the wall clock time at 0 on the time axis
-        self._base_version += 1_000_000_000
 
     # --- input ---------------------------------------------------------------------------------------
 
@@ -125,24 +83,14 @@ class MetricStore:
             case protocol.Step():
                 self._add_step(event)
             case protocol.Eval():
-                self._add_eval(event)
+                self._step = max(self._step, float(event.step))
+                self._evals.append((float(event.step), self._tokens, self._advance_time(event), *_eval_values(event)))
             case protocol.Hardware():
                 self._add_hardware(event)
-            case protocol.Checkpoint():
-                self._advance_time(event)
-                self._checkpoint_markers.append(
-                    Marker(event.step, self._tokens, self._time, event.kind, name=event.path)
-                )
-            case protocol.Performance():
-                self._add_performance(event)
-            case protocol.BadStep():
-                self._bad_step_events.append(event)
-            case protocol.OomRecovery():
-                self._oom_recovery_events.append(event)
+            case protocol.Checkpoint() | protocol.BadStep() | protocol.OomRecovery():
+                self._marked_steps[_MARKED_EVENTS[type(event)]].append(event.step)
             case protocol.Hello():
                 self._add_hello(event)
-            case _:
-                pass
 
     def _advance_time(self, event: protocol.Event) -> float:
         """Extend the time axis to an event; returns its position."""
@@ -153,19 +101,13 @@ class MetricStore:
 
     def _add_hello(self, event: protocol.Hello) -> None:
         """A process starts. Steps that it repeats are removed; the time between processes is not counted."""
-        if event.resumed_from_step is None:
-            self.clear()
-        else:
-            self._resume(event.resumed_from_step)
-        self._time_origin = event.t - self._time
-
-    def _resume(self, step: int) -> None:
+        step = -1 if event.resumed_from_step is None else event.resumed_from_step
         self.truncate_after(step)
-        self._bad_step_events = [bad for bad in self._bad_step_events if bad.step <= step]
-        self._oom_recovery_events = [event for event in self._oom_recovery_events if event.step <= step]
-        self._resume_markers = [mark for mark in self._resume_markers if mark.step < step]
+        for kind, steps in self._marked_steps.items():
+            self._marked_steps[kind] = [marked for marked in steps if marked <= step]
         if self._steps.length:  # else the run starts from a checkpoint of another run
-            self._resume_markers.append(Marker(step, self._tokens, self._time, "resumed"))
+            self._marked_steps["resume"].append(step)
+        self._time_origin = event.t - self._time
 
     def _add_step(self, event: protocol.Step) -> None:
         if event.step <= self._step and self._steps.length:  # repeated without a hello event
@@ -173,68 +115,66 @@ class MetricStore:
         self._step, self._tokens = float(event.step), float(event.tokens)
         self._steps.append((self._step, self._tokens, self._advance_time(event), *_step_values(event)))
 
-    def _add_performance(self, event: protocol.Performance) -> None:
-        at = (float(event.step), self._tokens, self._advance_time(event))
-        self._performance.truncate_after(event.step - 1)  # after a rollback
-        self._performance.append((*at, *_performance_values(event)))
-
-    def _add_eval(self, event: protocol.Eval) -> None:
-        self._step = max(self._step, float(event.step))
-        known = (event.loss, event.perplexity, event.bleu4, event.exact_match)
-        self._evals.append((float(event.step), self._tokens, self._advance_time(event), *known))
-        best = self._best_eval.value if self._best_eval else None
-        if event.loss is not None and (best is None or event.loss < best):
-            self._best_eval = Marker(event.step, self._tokens, self._time, "best_eval", event.loss)
-
     def _add_hardware(self, event: protocol.Hardware) -> None:
         at = (self._step, self._tokens, self._advance_time(event))
         self._host.append((*at, *_host_values(event)))
         for gpu in event.gpus:
-            self.gpu_names[gpu.index] = gpu.name
             if gpu.index not in self._gpus:
                 self._gpus[gpu.index] = MetricTable(GPU_COLUMNS)
-            self._gpus[gpu.index].append((*at, *gpu_values(gpu)))
+            hot = not _THERMAL_REASONS.isdisjoint(gpu.throttle)
+            self._gpus[gpu.index].append((*at, *_gpu_values(gpu), float(hot)))
 
     def truncate_after(self, step: int) -> None:
-        """Remove the rows after `step`, which are trained again. Bad steps are kept."""
+        """Remove the rows after `step`, which are trained again."""
         tables = self._tables()
         for table in tables:
             table.truncate_after(step)
-        self._checkpoint_markers = [mark for mark in self._checkpoint_markers if mark.step <= step]
+        self._averages.clear()
         self._step = min(self._step, float(step))
-        self._tokens = self._steps.last("tokens") if self._steps.length else 0.0
-        self._time = max((table.last("time") for table in tables if table.length), default=0.0)
+        self._tokens = float(max(self._steps.column("tokens")[-1:], default=0.0))
+        self._time = float(max((table.column("time")[-1] for table in tables if table.length), default=0.0))
         self._time_origin = None
-        self._best_eval = self._best_of_evals()
-
-    def _best_of_evals(self) -> Marker | None:
-        losses = self._evals.column("eval_loss")
-        if not np.isfinite(losses).any():
-            return None
-        row = int(np.nanargmin(losses))
-        step, tokens, time = (float(self._evals.column(axis)[row]) for axis in AXES)
-        return Marker(int(step), tokens, time, "best_eval", float(losses[row]))
 
     # --- output ----------------------------------------------------------------------------------------
 
-    def series(self, name: str, axis: Axis = "step") -> tuple[Array, Values]:
-        """(x, y) as read-only views; empty if there is no data."""
+    def series(self, name: str, axis: Axis = "step", smoothing: float = 0.0) -> tuple[Array, Array]:
+        """(x, y) as arrays that are not written to; empty if there is no data.
+
+        `smoothing`: weight of the past. For downsampled rows it applies to each of the original rows.
+        """
         found = self._find_column(name)
         if found is None:
             return np.empty(0), np.empty(0)
         table, column = found
-        return table.column(axis), table.column(column)
+        y = table.column(column)
+        if smoothing:
+            weight, average = smoothing**table.rows_per_point, self._averages.get(name)
+            if average is None or average.weight != weight:
+                average = self._averages[name] = ExponentialAverage(weight)
+            average.extend(y)
+            y = average.values
+        return table.column(axis), y
 
     def version(self, name: str) -> int:
         """Changes whenever the series does."""
         found = self._find_column(name)
-        return self._base_version + (found[0].version if found else 0)
+        return found[0].version if found else 0
 
-    def last_value(self, name: str) -> float | None:
+    def last_value(self, name: str, smoothing: float = 0.0) -> float | None:
         """The last finite value of the last hundred rows, or None."""
-        y = self.series(name)[1][-100:]
-        good = y[np.isfinite(y)]
-        return float(good[-1]) if good.size else None
+        y = self.series(name, smoothing=smoothing)[1][-100:]
+        finite = y[np.isfinite(y)]
+        return float(finite[-1]) if finite.size else None
+
+    def value_at(self, name: str, axis: Axis, position: float, smoothing: float = 0.0) -> float | None:
+        """The value of the row nearest to a position on the axis; None outside of the curve and if not measured."""
+        x, y = self.series(name, axis, smoothing)
+        if not x.size or not x[0] <= position <= x[-1]:
+            return None
+        row = int(np.searchsorted(x, position))
+        if row and position - x[row - 1] < x[row] - position:
+            row -= 1
+        return None if math.isnan(y[row]) else float(y[row])
 
     def has_values(self, name: str) -> bool:
         """Whether there are finite values, judged by the first and last hundred rows."""
@@ -244,68 +184,38 @@ class MetricStore:
         """Indices of the GPUs that were measured."""
         return sorted(self._gpus)
 
-    def checkpoints(self) -> list[Marker]:
-        """Saved checkpoints, oldest first."""
-        return list(self._checkpoint_markers)
-
-    def best_eval(self) -> Marker | None:
-        """The evaluation with the lowest loss."""
-        return self._best_eval
-
-    def bad_steps(self) -> list[Marker]:
-        """Steps that were skipped or caused a rollback, up to the last step of the curves."""
-        return self._interpolate_markers([(bad.step, bad.action, bad.grad_norm) for bad in self._bad_step_events])
-
-    def oom_recoveries(self) -> list[Marker]:
-        """Steps with an OOM recovery, up to the last step of the curves."""
-        return self._interpolate_markers(
-            [(event.step, event.action, float(event.batch_size)) for event in self._oom_recovery_events]
-        )
-
-    def resumes(self) -> list[Marker]:
-        """Checkpoints that the run was resumed from."""
-        return list(self._resume_markers)
-
-    def markers_version(self) -> tuple[int, ...]:
-        """Changes whenever the markers do."""
-        counts = [
-            len(self._checkpoint_markers),
-            len(self._bad_step_events),
-            len(self._oom_recovery_events),
-            len(self._resume_markers),
-        ]
-        return (self._base_version, *counts)
-
-    def _interpolate_markers(self, events: list[tuple[int, str, float | None]]) -> list[Marker]:
-        steps = self._steps.column("step")
-        if not events or not steps.size:
-            return []
-        reached = [event for event in events if event[0] <= steps[-1]]
-        at = [step for step, _, _ in reached]
-        places = zip(*(np.interp(at, steps, self._steps.column(axis)) for axis in ("tokens", "time")), strict=True)
-        return [
-            Marker(step, float(tokens), float(time), kind, value)
-            for (step, kind, value), (tokens, time) in zip(reached, places, strict=True)
-        ]
-
-    def curve(self, name: str, weight: float = 0.0) -> Curve | None:
-        """A series, smoothed with `weight` (0: raw); None if there is none. The last smoothed curve is cached.
-
-        For downsampled rows the weight applies to each of the original rows.
-        """
-        found = self._find_column(name)
-        if found is None:
+    def best_eval(self, axis: Axis = "step") -> tuple[float, float] | None:
+        """Position and loss of the evaluation with the lowest loss."""
+        x, losses = self.series("eval_loss", axis)
+        if not np.isfinite(losses).any():
             return None
-        table, column = found
-        key, weight = (name, weight > 0.0), weight**table.rows_per_point
-        curve = self._curves.get(key)
-        if curve is None or curve.weight != weight or curve.table is not table:
-            curve = self._curves[key] = Curve(table, column, weight)
-        return curve
+        row = int(np.nanargmin(losses))
+        return float(x[row]), float(losses[row])
 
-    def iter_downsample(self, limit: int = MAX_ROWS) -> Iterator[None]:
-        """Reduces the tables to `limit` rows (1 MB in all) that keep the extremes, one table (20 ms) at each `next`."""
-        for name in ("_steps", "_performance", "_evals", "_host"):
+    def markers_version(self) -> int:
+        """Changes when a marker is added."""
+        return sum(map(len, self._marked_steps.values()))
+
+    def marker_points(self, kind: MarkerKind, axis: Axis, smoothing: float = 0.0) -> tuple[Array, Array]:
+        """(x, y) of the markers of a kind: those of marked steps are on the loss, up to its last step."""
+        if kind == "best":
+            best = self.best_eval(axis)
+            return (np.array(best[:1]), np.array(best[1:])) if best else (np.empty(0), np.empty(0))
+        if kind == "hot":
+            names = [(f"temperature.{gpu}", f"hot.{gpu}") for gpu in self.gpu_indices()]
+            points = [np.stack(self.series(name, axis))[:, self.series(hot)[1] > 0.0] for name, hot in names]
+            x, y = np.concatenate([np.empty((2, 0)), *points], axis=1)
+            return x, y
+        steps, loss = self.series("train_loss", smoothing=smoothing)
+        marked = np.array([step for step in self._marked_steps[kind] if steps.size and step <= steps[-1]])
+        known = np.isfinite(loss)
+        if not marked.size or not known.any():
+            return np.empty(0), np.empty(0)
+        return np.interp(marked, steps, self._steps.column(axis)), np.interp(marked, steps[known], loss[known])
+
+    def iter_downsample(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
+        """Reduces the tables to `limit` rows (2 MB each) that keep the extremes, one table at each `next`."""
+        for name in ("_steps", "_evals", "_host"):
             setattr(self, name, getattr(self, name).downsampled(limit))
             yield
         for index, table in self._gpus.items():
@@ -318,12 +228,11 @@ class MetricStore:
         return sum(table.nbytes for table in self._tables())
 
     def _tables(self) -> list[MetricTable]:
-        return [self._steps, self._performance, self._evals, self._host, *self._gpus.values()]
+        return [self._steps, self._evals, self._host, *self._gpus.values()]
 
     def _find_column(self, name: str) -> tuple[MetricTable, str] | None:
         column, dot, index = name.partition(".")
+        tables = [self._steps, self._evals, self._host]
         if dot:
-            table = self._gpus.get(int(index)) if index.isdecimal() else None
-            return (table, column) if table is not None and column in table.columns else None
-        tables = (self._steps, self._performance, self._evals, self._host)
-        return next(((table, name) for table in tables if name in table.columns), None)
+            tables = [self._gpus[int(index)]] if index.isdecimal() and int(index) in self._gpus else []
+        return next(((table, column) for table in tables if column in table.columns), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from app.pages.performance import execution_texts
@@ -34,9 +33,9 @@ PARTS: Final = {
 def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileContent]:
     """Return the contents of the tiles that the run has figures for."""
     found = {}
-    spent = parts(metrics)
-    if total := sum(part or 0.0 for part in spent.values()):
-        waiting = tr("performance.data_wait_share", share=format_share(spent["data"] or 0.0, total))
+    spent = part_times(metrics)
+    if total := sum(spent.values()):
+        waiting = tr("performance.data_wait_share", share=amounts.format_percentage(spent.get("data", 0.0), total))
         found["step"] = TileContent(tr("performance.step_time"), format_milliseconds(total), waiting)
     report = execution.performance
     if report is None:
@@ -108,31 +107,10 @@ def parts_of(metrics: MetricStore) -> dict[str, str]:
     return {name: color for name, color in PARTS.items() if name != "sync" or metrics.last_value("time_sync")}
 
 
-def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | None]:
-    """Return milliseconds by part, of the step `at` or of the last step."""
-    if at is None:
-        return {name: metrics.last_value(f"time_{name}") for name in PARTS}
-    curves = {name: metrics.curve(f"time_{name}") for name in PARTS}
-    values = {name: math.nan if curve is None else curve.value_at("step", at) for name, curve in curves.items()}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
-
-
-def part_rows(metrics: MetricStore, at: float | None) -> dict[str, tuple[str, str, str]]:
-    """Return title, time and share of each part that the run has, of the step `at` or of the last step."""
-    spent = parts(metrics, at)
-    total = sum(part or 0.0 for part in spent.values())
-    found = {}
-    for name in parts_of(metrics):
-        part = spent[name]
-        amount, share = ("–", "") if part is None else (format_milliseconds(part), format_share(part, total))
-        found[name] = (part_title(name), amount, share)
-    return found
-
-
-def format_share(part: float, whole: float) -> str:
-    """Format a share of the step time with one decimal."""
-    percent = 100 * part / whole if whole else 0.0
-    return "< 0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
+def part_times(metrics: MetricStore) -> dict[str, float]:
+    """Return milliseconds of the last step by part."""
+    values = {name: metrics.last_value(f"time_{name}") for name in parts_of(metrics)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def format_milliseconds(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Cards with a table: the fast paths, and the FLOPs by module."""
+"""Cards with a table: the parts of a step, the fast paths, and the FLOPs by module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QVBoxLayout
 
-from app.pages.performance import execution_texts
+from app.pages.performance import execution_texts, figures
 from app.texts import current_language, tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -21,10 +21,11 @@ from trainer_core.protocol import FastPath, FlopsProfile
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
+    from app.core.metrics.metric_store import MetricStore
 
 _MAX_WORD_LENGTH: Final = 16  # characters
 _LINE_BREAK: Final = "\u200b"  # zero-width space
-_BAR_CHARS: Final = 24  # of a module with all FLOPs
+_BAR_CHARS: Final = 24  # of 100 %
 
 
 class TableCard(QFrame):
@@ -55,6 +56,26 @@ def html_table(rows: Iterable[Sequence[str]], colors: Iterable[str], *, right: S
             cells.append(f'<td align="{align}" style="padding-right: 8px; color: {color}">{escape(text)}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f'<table cellspacing="0" cellpadding="2">{"".join(lines)}</table>' if lines else ""
+
+
+def show_step_time(card: TableCard, metrics: MetricStore, execution: ExecutionInfo, palette: Palette) -> None:
+    """Show the time and share of each part of the last step, the longest first, and further figures above."""
+    card.title.setText(tr("performance.step_time"))
+    card.note.setText("  ·  ".join(f"{name}: {value}" for name, value in figures.rows(execution)))
+    card.note.setVisible(bool(card.note.text()))
+    spent = sorted(figures.part_times(metrics).items(), key=lambda part: -part[1])
+    total = sum(value for _, value in spent)
+    rows = [
+        (
+            figures.part_title(name),
+            figures.format_milliseconds(value),
+            amounts.format_percentage(value, total),
+            "█" * round(_BAR_CHARS * value / total) if total else "",
+        )
+        for name, value in spent
+    ]
+    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2)))
+    card.setVisible(bool(rows))  # not while the model compiles
 
 
 def show_fast_paths(card: TableCard, execution: ExecutionInfo, palette: Palette) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from app.core.run_advice import OOM_RECOVERY
@@ -15,7 +16,6 @@ from app.theme.icons import pixmap
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
-    ElidedLabel,
     TranslatableWidget,
     card,
     clear_layout,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _MAX_COLLAPSED_ROWS: Final = 3  # further rows are collapsed
 _ROW_HEIGHT: Final = 28  # pixels: the height of a button
 _INDENT: Final = 16 + SPACING  # of the text beside the icon
-_BUTTON_PADDING: Final = 6
 
 
 class AdvicePanel(TranslatableWidget):
@@ -45,53 +44,43 @@ class AdvicePanel(TranslatableWidget):
         self._advice: ActiveAdvice | None = None
         self._form: SetupForm | None = None
         self._displayed: object = None
-        self._expanded = False
         self.rows: list[AdviceRow] = []
         self._rows_layout = vertical_layout(spacing=2)
-        self.more_button = push_button("flat")
+        self.more_button = push_button("flat", checkable=True)
+        self.more_button.toggled.connect(self.retranslate)
         content = vertical_layout(spacing=2)
         content.addLayout(self._rows_layout)
-        below = horizontal_layout(self.more_button)
-        below.insertSpacing(0, _INDENT - _BUTTON_PADDING)
-        below.addStretch(1)
-        content.addLayout(below)
+        content.addWidget(self.more_button, 0, Qt.AlignmentFlag.AlignLeft)
         frame = card(content)
         content.setContentsMargins(SPACING + 4, SPACING // 2, SPACING, SPACING // 2)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
+        layout = vertical_layout()
         layout.addWidget(frame)
-        self.more_button.clicked.connect(self._toggle_expanded)
+        self.setLayout(layout)
         self.hide()
 
     def display(self, advice: ActiveAdvice, form: SetupForm) -> None:
         """Show advice; cheap if nothing changed."""
-        self._form = form
-        if advice is not self._advice:
-            self._advice, self._expanded = advice, False
+        self._form, self._advice = form, advice
         items = advice.newest_first()
         applied = [bool(item.fix) and form.has_values(item.fix) for item in items]
-        state = (id(advice), advice.version, applied, self._expanded)
+        state = (id(advice), advice.version, applied)
         if state == self._displayed:
             return
         self._displayed = state
         self.setVisible(bool(items))
         opened = {row.code for row in self.rows if row.details_button.isChecked()}
         clear_layout(self._rows_layout)
-        self.rows = []
-        for item, is_applied in list(zip(items, applied, strict=True))[
-            : None if self._expanded else _MAX_COLLAPSED_ROWS
-        ]:
-            row = AdviceRow(item, self._palette, opened=item.code in opened, applied=is_applied)
+        count = len(items) if self.more_button.isChecked() else _MAX_COLLAPSED_ROWS
+        self.rows = [
+            AdviceRow(item, self._palette, opened=item.code in opened, applied=is_applied)
+            for item, is_applied in list(zip(items, applied, strict=True))[:count]
+        ]
+        for row in self.rows:
             row.apply_requested.connect(form.set_values)
-            self.rows.append(row)
             self._rows_layout.addWidget(row)
-        hidden = len(items) - _MAX_COLLAPSED_ROWS
-        self.more_button.setVisible(hidden > 0)
-        self.more_button.setText(tr("plots.show_fewer") if self._expanded else tr("plots.count_more", count=hidden))
-
-    def _toggle_expanded(self) -> None:
-        self._expanded = not self._expanded
-        self.retranslate()
+        more = tr("plots.count_more", count=len(items) - _MAX_COLLAPSED_ROWS)
+        self.more_button.setVisible(len(items) > _MAX_COLLAPSED_ROWS)
+        self.more_button.setText(tr("plots.show_fewer") if self.more_button.isChecked() else more)
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
@@ -104,7 +93,7 @@ class AdvicePanel(TranslatableWidget):
 
 
 class AdviceRow(QWidget):
-    """One line with an icon; expanded, also the recommended action and the figures."""
+    """A summary with an icon; expanded, also the recommended action and the figures."""
 
     apply_requested = Signal(dict)
 
@@ -112,53 +101,41 @@ class AdviceRow(QWidget):
         super().__init__()
         self.code = item.code
         summary, details = format_advice_item(item, applied=applied)
-        self.summary_label, self._full_label = ElidedLabel(), label(wrap=True)  # collapsed, expanded
-        self.details_label = label("muted", wrap=True)
+        self.summary_label, self.details_label = label(wrap=True), label("muted", wrap=True)
+        self.summary_label.setText(summary)
+        self.summary_label.setMinimumHeight(_ROW_HEIGHT)  # aligns the first line with the texts of the buttons
         self.details_label.setText(details)
         self.details_label.setContentsMargins(_INDENT, 0, 0, SPACING // 2)  # aligned with the text, not with the icon
-        icon = self._icon(item, palette)
-        for widget in (self.summary_label, self._full_label):
-            widget.setText(summary)
-        for widget in (icon, self.summary_label, self._full_label):
-            widget.setMinimumHeight(_ROW_HEIGHT)  # aligns the first lines with the texts of the buttons
-        for widget in (self._full_label, self.details_label):
-            widget.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        for text in (self.summary_label, self.details_label):
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.details_button, self.apply_button = push_button("flat", checkable=True), push_button("applyAdvice")
         self.details_button.setText(tr("plots.details"))
         self.details_button.setAccessibleDescription(summary)
         self.details_button.setChecked(opened)
-        self.details_button.toggled.connect(self._show_details)
+        self.details_button.toggled.connect(self.details_label.setVisible)
         self.apply_button.setText(tr("plots.applied") if applied else tr("plots.apply"))
         self.apply_button.setEnabled(not applied)
         self.apply_button.setVisible(bool(item.fix))
         self.apply_button.setToolTip(formatting.format_settings(item.fix))
         self.apply_button.clicked.connect(lambda: self.apply_requested.emit(dict(item.fix)))
-        buttons = QWidget()
-        buttons.setMinimumHeight(_ROW_HEIGHT)
-        buttons.setLayout(horizontal_layout(self.apply_button, self.details_button))
-        row = horizontal_layout(icon, (self.summary_label, 1), (self._full_label, 1), buttons)
-        row.setAlignment(icon, Qt.AlignmentFlag.AlignTop)
-        row.setAlignment(buttons, Qt.AlignmentFlag.AlignTop)
+        icon = QLabel()
+        icon.setMinimumHeight(_ROW_HEIGHT)
+        icon.setPixmap(self._icon(item, palette))
+        row = horizontal_layout(icon, (self.summary_label, 1), self.apply_button, self.details_button)
+        for widget in (icon, self.apply_button, self.details_button):
+            row.setAlignment(widget, Qt.AlignmentFlag.AlignTop)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addLayout(row)
         layout.addWidget(self.details_label)
-        self._show_details(opened)
-
-    def _icon(self, item: AdviceItem, palette: Palette) -> QLabel:
-        icon = QLabel()
-        if item.code == OOM_RECOVERY:
-            color = palette.warn if item.entry.level == "warning" else palette.good
-            icon.setPixmap(pixmap("memory", color, self.devicePixelRatioF()))
-        else:
-            icon.setPixmap(pixmap("advice", palette.accent, self.devicePixelRatioF()))
-        return icon
-
-    def _show_details(self, opened: bool) -> None:
-        self.summary_label.setVisible(not opened)
-        self._full_label.setVisible(opened)
         self.details_label.setVisible(opened)
+
+    def _icon(self, item: AdviceItem, palette: Palette) -> QPixmap:
+        if item.code != OOM_RECOVERY:
+            return pixmap("advice", palette.accent, self.devicePixelRatioF())
+        color = palette.warn if item.entry.level == "warning" else palette.good
+        return pixmap("memory", color, self.devicePixelRatioF())
 
 
 def format_advice_item(item: AdviceItem, *, applied: bool) -> tuple[str, str]:

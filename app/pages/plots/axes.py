@@ -10,6 +10,7 @@ import pyqtgraph as pg
 from PySide6.QtGui import QFont
 
 from app.theme.palette import Palette
+from app.widgets import formatting
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TIME_SPACINGS: Final = (
@@ -18,9 +19,9 @@ _TIME_SPACINGS: Final = (
     *(_HOUR * count for count in (1, 2, 3, 6, 12)),
     *(_DAY * count for count in (1, 2, 5, 10, 20, 50, 100)),
 )
-_MIN_TIME_TICK_WIDTH: Final = 90  # pixels between ticks
-_MIN_LOG_TICK_HEIGHT: Final = 16
+_MIN_TICK_WIDTH: Final = 90  # pixels between ticks
 _MIN_TICK_HEIGHT: Final = 12
+_MIN_LOG_TICK_HEIGHT: Final = 16
 _MAX_TICKS: Final = 6  # on a vertical axis
 _MIN_LOG_DECADES: Final = 0.65  # a shorter log axis has the ticks of a linear one
 
@@ -36,7 +37,7 @@ def style_axis(axis: pg.AxisItem, palette: Palette, font: QFont) -> None:
 
 
 class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
-    """Ticks with one unit for all, without exponents or (x0.001); time as 1:30:00 at whole minutes and hours."""
+    """One level of ticks with one unit for all, without exponents or (x0.001); time as 1:30:00."""
 
     def __init__(self, orientation: str) -> None:
         super().__init__(orientation)
@@ -45,19 +46,20 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
         if self.logMode:
-            return [format_tick(10.0**value, spacing or 0.0) for value in values]
+            return [format_tick(10.0**value) for value in values]
         if self._is_time:
-            return [format_time(value) for value in values]
-        largest = max((abs(value * scale) for value in self.range), default=0.0)
-        return [format_tick(value * scale, spacing * scale, largest) for value in values]
+            return [formatting.format_duration(value) for value in values]
+        return [format_tick(value, max(map(abs, self.range))) for value in values]
 
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:  # noqa: N802 - pyqtgraph's name
-        if self.orientation == "left":
-            return [(_round_up((high - low) * max(_MIN_TICK_HEIGHT / max(size, 1.0), 1 / _MAX_TICKS)), 0.0)]
-        if not self._is_time:  # steps or tokens are integers
-            return [(max(1.0, spacing), first) for spacing, first in super().tickSpacing(low, high, size)]
-        least = (high - low) * _MIN_TIME_TICK_WIDTH / max(size, 1.0)
-        return [(next((spacing for spacing in _TIME_SPACINGS if spacing >= least), _TIME_SPACINGS[-1]), 0.0)]
+        is_vertical = self.orientation == "left"
+        pixels = max(_MIN_TICK_HEIGHT, size / _MAX_TICKS) if is_vertical else _MIN_TICK_WIDTH
+        least = (high - low) * pixels / max(size, 1.0)
+        if self._is_time:
+            return [(next((spacing for spacing in _TIME_SPACINGS if spacing >= least), _TIME_SPACINGS[-1]), 0.0)]
+        power: float = 10.0 ** math.floor(math.log10(max(least, 1e-300)))
+        spacing = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))
+        return [(spacing if is_vertical else max(1.0, spacing), 0.0)]  # steps and tokens are integers
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float | None, list[float]]]:  # noqa: N802 - pyqtgraph's name
         """On a log axis: 1, 2 and 5 of each decade, only decades if there are many, and linear ticks over less than
@@ -65,9 +67,8 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         if not self.logMode:
             ticks: list[tuple[float | None, list[float]]] = super().tickValues(low, high, size)
             return ticks
-        low, high = sorted((low, high))
         if high - low < _MIN_LOG_DECADES:
-            spacing = super().tickSpacing(10.0**low, 10.0**high, size)[0][0]
+            spacing = self.tickSpacing(10.0**low, 10.0**high, size)[0][0]
             first = math.ceil(10.0**low / spacing)
             return [(spacing, [math.log10(spacing * tick) for tick in range(first, int(10.0**high / spacing) + 1)])]
         digits = (1,) if (high - low) * _MIN_LOG_TICK_HEIGHT * 3 > size else (1, 2, 5)
@@ -83,38 +84,10 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
             self.update()
 
 
-def _round_up(spacing: float) -> float:
-    """Return the next 1, 2 or 5 of a power of ten."""
-    power: float = 10.0 ** math.floor(math.log10(max(spacing, 1e-300)))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= spacing * (1 - 1e-9))
-
-
-def format_time(seconds: float) -> str:
-    """`0:30:00`; with days, `2 d 6:00`."""
-    days, rest = divmod(round(seconds), _DAY)
-    hours, rest = divmod(rest, _HOUR)
-    clock = f"{hours}:{rest // _MINUTE:02d}"
-    return f"{days} d {clock}" if days else f"{clock}:{rest % _MINUTE:02d}"
-
-
-def format_tick(value: float, spacing: float, largest: float = 0.0) -> str:
-    """Format one tick. `spacing` determines the decimals (0: two significant digits), `largest` the unit."""
-    size = abs(value)
-    if size < 1e-12:
+def format_tick(value: float, largest: float = 0.0) -> str:
+    """Format one tick. `largest`: the largest tick of the axis, which determines the unit."""
+    size = max(abs(value), largest)
+    unit, sign = (1e6, "M") if size >= 1e6 else (1e3, "k") if size >= 1e4 else (1.0, "")
+    if abs(value) < 1e-9 * size:  # a rounding error of 0
         return "0"
-    if max(size, largest) >= 1e4:
-        unit, sign = (1e6, "M") if max(size, largest) >= 1e6 else (1e3, "k")
-        if not spacing:
-            return f"{value / unit:.4g}{sign}"
-        text = f"{value / unit:.{_decimals(spacing / unit)}f}"
-        return f"{text.rstrip('0').rstrip('.') if '.' in text else text}{sign}"
-    if size < 1e-3:
-        mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    if not spacing:
-        return f"{value:,.0f}" if size >= 1000 else f"{value:.2g}" if size < 1 else f"{value:.3g}"
-    return f"{value:,.{_decimals(spacing)}f}"
-
-
-def _decimals(spacing: float) -> int:
-    return max(0, math.ceil(-math.log10(spacing) - 1e-9))
+    return f"{value / unit:,.6g}{sign}".replace("e-0", "e-")

@@ -7,21 +7,21 @@ strokes them in software; a grid takes longer than the curves; downsampling 200,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyqtgraph as pg
-from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
+from app.core.metrics.table import Array
 from app.pages.plots.axes import Axis, style_axis
 from app.pages.plots.plot_specs import CurveKey, LineStyle
 from app.theme.palette import Palette
 
-MarkerKind = Literal["best", "checkpoint", "bad", "memory", "hot"]
-Values = NDArray[Any]
+if TYPE_CHECKING:
+    from app.core.metrics.metric_store import MarkerKind
 
 _PEN_STYLES: Final[dict[LineStyle, Qt.PenStyle]] = {
     "dashed": Qt.PenStyle.DashLine,
@@ -30,12 +30,14 @@ _PEN_STYLES: Final[dict[LineStyle, Qt.PenStyle]] = {
 _FAINT_ALPHA: Final = 95  # of 255
 _MAX_DOTTED_POINTS: Final = 40  # up to this many points, each has a dot, so that a short run does not look empty
 _MAX_THICK_POINTS: Final = 500  # up to this many points, thick lines on a high-DPI screen are cheap
+_MAX_MARKERS: Final = 200  # of one kind
 _AXIS_WIDTH: Final = 52  # constant, so that plots above one another line up
 _SYMBOLS: Final[dict[MarkerKind, tuple[str, int]]] = {
     "best": ("star", 13),
     "checkpoint": ("t1", 8),
     "bad": ("x", 9),
     "memory": ("d", 8),
+    "resume": ("|", 16),
     "hot": ("s", 4),
 }
 _BUCKETS_PER_PIXEL: Final = 2  # of a downsampled curve; each has a minimum and a maximum
@@ -47,7 +49,7 @@ pg.setConfigOptions(antialias=False, useNumba=False)
 
 
 class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """Curves and markers by name. The page sets the x range of all canvases; the y range fits the visible points."""
+    """Curves and markers. The page sets the x range of all canvases; the y range fits the visible points."""
 
     range_changed = Signal(float, float)  # range of the x axis after a drag or zoom
     reset_requested = Signal()
@@ -58,12 +60,10 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         self._axes = {"left": Axis("left"), "bottom": Axis("bottom")}
         super().__init__(parent=parent, axisItems=self._axes)
-        self._palette = palette
         self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
-        self.full_range = (0.0, 1.0)  # of the x axis, for keys
-        self._markers: dict[MarkerKind, tuple[Any, str]] = {}  # pg.ScatterPlotItem, color
-        self._lines: list[Any] = []  # pg.InfiniteLine
-        self._crosshair: tuple[float, str] | None = None  # position on the x axis, and the label
+        self._markers: dict[MarkerKind, Any] = {}  # pg.ScatterPlotItem
+        self._full_range = (0.0, 1.0)  # of the x axis, for keys
+        self._crosshair: float | None = None  # position on the x axis
         self._log = False
         plot = self.getPlotItem()
         plot.setMenuEnabled(False)
@@ -85,64 +85,51 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     # --- content -----------------------------------------------------------------------------------
 
-    def set_curves(self, keys: Sequence[CurveKey]) -> None:
-        """Add and remove curves so that there are these, the first in front."""
-        for key in [key for key in self._curves if key not in keys]:
+    def set_curves(self, curves: Sequence[tuple[CurveKey, Array, Array]]) -> None:
+        """Show these curves (x, y), the first in front. Areas are stacked, the first at the bottom."""
+        for key in self._curves.keys() - {key for key, _, _ in curves}:
             self.removeItem(self._curves.pop(key))
-        for layer, key in enumerate(keys):
+        below = np.zeros(1)
+        for layer, (key, x, y) in enumerate(curves):
             if key not in self._curves:
-                self._curves[key] = self._add_curve(key)
+                self._curves[key] = self._add_curve(key.style == "area")
+            if key.style == "area":
+                y = below = np.nan_to_num(y) + below
             self._curves[key].setZValue(-layer)
+            color = self._color(key.color, _FAINT_ALPHA if key.style == "faint" else 255)
+            width = self.devicePixelRatioF() if len(x) <= _MAX_THICK_POINTS else 1.0  # in device pixels
+            self._curves[key].setData(
+                x,
+                y,
+                pen=pg.mkPen(color, width=width, style=_PEN_STYLES.get(key.style, Qt.PenStyle.SolidLine)),
+                fillBrush=pg.mkBrush(color),
+                symbol="o" if key.style == "line" and len(x) <= _MAX_DOTTED_POINTS else None,
+                symbolBrush=pg.mkBrush(color),
+                symbolSize=5,
+                symbolPen=None,
+            )
 
-    def _add_curve(self, key: CurveKey) -> Any:
+    def _add_curve(self, is_area: bool) -> Any:
         item = pg.PlotDataItem(connect="finite", dynamicRangeLimit=None, autoDownsampleFactor=_BUCKETS_PER_PIXEL)
         self.addItem(item)
-        if key.style == "area":  # filled down to zero, so a higher one lies behind
+        if is_area:  # filled down to zero, so a higher one lies behind
             item.setFillLevel(0.0)
             item.setDownsampling(auto=True, method="mean")  # overrides what `addItem` sets
-        self._style_curve(item, key)
         return item
 
-    def set_points(self, key: CurveKey, x: Values, y: Values) -> None:
-        """Replace a curve's points."""
-        item = self._curves[key]
-        dotted = key.style == "line" and len(x) <= _MAX_DOTTED_POINTS
-        if dotted:
-            known = np.isfinite(y)
-            x, y = x[known], y[known]
-        width = self.devicePixelRatioF() if len(x) <= _MAX_THICK_POINTS else 1.0  # in device pixels
-        if item.opts["pen"].widthF() != width:
-            self._style_curve(item, key, width)
-        item.setData(x, y, symbol="o" if dotted else None, symbolSize=5, symbolPen=None)
-        if dotted:
-            item.setSymbolBrush(self._color(key.color))
-
-    def show_markers(self, kind: MarkerKind, color: str, x: Sequence[float], y: Sequence[float]) -> None:
-        """Replace the markers of a kind."""
+    def show_markers(self, kind: MarkerKind, color: str, x: Array, y: Array) -> None:
+        """Replace the markers of a kind by those in the visible range, at most 200."""
         if kind not in self._markers:
-            if not len(x):
-                return
             symbol, size = _SYMBOLS[kind]
-            item = pg.ScatterPlotItem(symbol=symbol, size=size, pxMode=True)
-            item.setZValue(10)
-            self.addItem(item)
-            self._markers[kind] = (item, "")
-        item, current_color = self._markers[kind]
-        if current_color != color:
-            self._markers[kind] = (item, color)
-            self._style_marker(item, color)
-        heights = np.log10(np.maximum(y, 1e-12)) if self._log else np.asarray(y, dtype=float)
-        item.setData(np.asarray(x, dtype=float), heights)
-
-    def show_lines(self, x: Sequence[float]) -> None:
-        """Replace the faint vertical lines."""
-        if list(x) == [line.value() for line in self._lines]:
-            return
-        for line in self._lines:
-            self._box.removeItem(line)
-        self._lines = [pg.InfiniteLine(position, pen=self._line_pen()) for position in x]
-        for line in self._lines:
-            self._box.addItem(line, ignoreBounds=True)
+            self._markers[kind] = pg.ScatterPlotItem(symbol=symbol, size=size)
+            self._markers[kind].setZValue(10)
+            self.addItem(self._markers[kind])
+        low, high = self.x_range
+        visible = np.flatnonzero((x >= low) & (x <= high))
+        visible = visible[:: 1 + visible.size // _MAX_MARKERS]
+        heights = np.log10(np.maximum(y[visible], 1e-12)) if self._log else y[visible]
+        outline = pg.mkPen(self._color(color if kind == "resume" else "surface"), width=1)
+        self._markers[kind].setData(x[visible], heights, brush=self._color(color), pen=outline)
 
     def set_log(self, on: bool) -> None:
         self._log = on
@@ -160,8 +147,9 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         low, high = self._box.viewRange()[1]
         return float(low), float(high)
 
-    def set_x_range(self, low: float, high: float, *, is_time: bool = False) -> None:
+    def set_x_range(self, low: float, high: float, full_range: tuple[float, float], *, is_time: bool = False) -> None:
         """Set the x range. pyqtgraph's linked axes would shift plots at different positions."""
+        self._full_range = full_range
         self._axes["bottom"].set_time(is_time)
         if (low, high) != self.x_range:
             self._box.setXRange(low, high, padding=0)
@@ -170,7 +158,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         """Fit the y axis to the visible points, from 0 with `from_zero`, and at least up to `minimum_top`. `clip`:
         ignore points further from the 5th to 95th percentile than 1.5 times that range."""
         visible = [item.getData()[1] for item in self._curves.values()]  # of the visible range, on the log scale
-        heights = np.concatenate([np.asarray(y, dtype=float) for y in visible if y is not None] or [np.empty(0)])
+        heights = np.concatenate([np.empty(0), *(y for y in visible if y is not None)])
         heights = heights[np.isfinite(heights)]
         if not heights.size:
             return
@@ -190,21 +178,16 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         if y_range != self.y_range:
             self._box.setYRange(*y_range, padding=0)
 
-    # --- crosshair -----------------------------------------------------------------------------------
+    # --- mouse and keys --------------------------------------------------------------------------------
 
     def show_crosshair(self, x: float | None, label: str = "") -> None:
         """Show a vertical line at `x` with a label; None hides it."""
-        crosshair = None if x is None else (x, label)
-        if crosshair == self._crosshair:
-            return
-        self._crosshair = crosshair
+        self._crosshair = x
         self._crosshair_line.setVisible(x is not None)
         if x is not None:
             self._crosshair_line.setValue(x)
             self._crosshair_line.label.setFormat(label)
             self._crosshair_line.label.setVisible(bool(label))
-
-    # --- mouse and keys --------------------------------------------------------------------------------
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
         super().mouseMoveEvent(event)
@@ -230,20 +213,16 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
         """Move the crosshair (arrows, Home, End), pan (Ctrl and arrows), zoom, show all, or maximize."""
-        key, shift, control = (
-            Qt.Key(event.key()),
-            Qt.KeyboardModifier.ShiftModifier,
-            Qt.KeyboardModifier.ControlModifier,
-        )
-        (low, high), (begin, end) = self.x_range, self.full_range
-        center = (low + high) / 2 if self._crosshair is None else self._crosshair[0]
+        key, modifiers = Qt.Key(event.key()), event.modifiers()
+        (low, high), (begin, end) = self.x_range, self._full_range
+        center = (low + high) / 2 if self._crosshair is None else self._crosshair
         direction = 1 if key == Qt.Key.Key_Right else -1
         match key:
-            case Qt.Key.Key_Left | Qt.Key.Key_Right if event.modifiers() & control:
+            case Qt.Key.Key_Left | Qt.Key.Key_Right if modifiers & Qt.KeyboardModifier.ControlModifier:
                 by = min(max(direction * (high - low) / 10, begin - low), max(0.0, end - high))
                 self.range_changed.emit(low + by, high + by)
             case Qt.Key.Key_Left | Qt.Key.Key_Right:
-                step = (high - low) / _CROSSHAIR_STEPS * (10 if event.modifiers() & shift else 1)
+                step = (high - low) / _CROSSHAIR_STEPS * (10 if modifiers & Qt.KeyboardModifier.ShiftModifier else 1)
                 self.cursor_moved.emit(min(max(center + direction * step, low), high))
             case Qt.Key.Key_Home | Qt.Key.Key_End:
                 self.cursor_moved.emit(low if key == Qt.Key.Key_Home else min(high, end))
@@ -265,8 +244,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def _zoom(self, center: float, factor: float) -> None:
         """Scale the visible range within the full range."""
         low, high = (center + factor * (edge - center) for edge in self.x_range)
-        x_range = max(self.full_range[0], low), min(self.full_range[1], high)
-        if x_range == self.full_range:
+        x_range = max(self._full_range[0], low), min(self._full_range[1], high)
+        if x_range == self._full_range:
             self.reset_requested.emit()
         else:
             self.range_changed.emit(*x_range)
@@ -283,35 +262,17 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     # --- theme ---------------------------------------------------------------------------------------
 
     def retheme(self, palette: Palette) -> None:
+        """Apply a theme; `set_curves` and `show_markers` apply it to what they show."""
         self._palette = palette
         self.setBackground(palette.surface)
         for axis in self._axes.values():
             style_axis(axis, palette, self.font())
-        for line in self._lines:
-            line.setPen(self._line_pen())
         self._crosshair_line.setPen(pg.mkPen(palette.muted))
         self._crosshair_line.label.setColor(palette.text)
         self._crosshair_line.label.fill = pg.mkBrush(palette.window)
         self._crosshair_line.label.border = pg.mkPen(palette.border)
-        for key, item in self._curves.items():
-            self._style_curve(item, key, item.opts["pen"].widthF())
-        for item, color in self._markers.values():
-            self._style_marker(item, color)
 
     def _color(self, name: str, alpha: int = 255) -> QColor:
         color = QColor(getattr(self._palette, name))
         color.setAlpha(alpha)
         return color
-
-    def _line_pen(self) -> Any:
-        return pg.mkPen(self._color("muted", 130), width=1, style=Qt.PenStyle.DotLine)
-
-    def _style_curve(self, item: Any, key: CurveKey, width: float = 1.0) -> None:
-        color = self._color(key.color, _FAINT_ALPHA if key.style == "faint" else 255)
-        item.setPen(pg.mkPen(color, width=width, style=_PEN_STYLES.get(key.style, Qt.PenStyle.SolidLine)))
-        if key.style == "area":
-            item.setFillBrush(color)
-
-    def _style_marker(self, item: Any, color: str) -> None:
-        item.setBrush(self._color(color))
-        item.setPen(pg.mkPen(self._palette.surface, width=1))

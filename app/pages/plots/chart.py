@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
+from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QPixmap
 from PySide6.QtWidgets import QFrame, QMenu, QStackedLayout, QVBoxLayout, QWidget
 
@@ -21,13 +21,11 @@ _PIXEL_RATIO: Final = 2  # of pictures
 
 
 class Chart(QFrame):
-    """A card with a plot, whose canvas is set later. `legend_below`: put a long legend below the title."""
+    """A card with a plot, whose canvas is set later."""
 
     action_requested = Signal(str)  # copy_picture, save_png, copy_data, save_csv or maximize
 
-    def __init__(
-        self, name: str, parent: QWidget | None = None, *, has_menu: bool = False, legend_below: bool = False
-    ) -> None:
+    def __init__(self, name: str, parent: QWidget | None = None, *, has_menu: bool = False) -> None:
         super().__init__(parent)
         self.setObjectName("card")
         self.name = name
@@ -35,23 +33,22 @@ class Chart(QFrame):
         self.is_maximized = False
         self._has_menu = has_menu
         self._title, self.legend = label("section"), Legend()
-        self._title.installEventFilter(self)
         self._menu_button = IconButton("dots", "flat")
         self._menu_button.setMaximumHeight(20)  # height of a line of the legend
         self._menu_button.setVisible(has_menu)
-        self._menu_button.clicked.connect(self._open_menu)
+        self._menu_button.clicked.connect(
+            lambda: self.menu().popup(self._menu_button.mapToGlobal(QPoint(0, self._menu_button.height())))
+        )
         self._placeholder = label("muted", wrap=True, centred=True)
         self._body = QStackedLayout()
         self._body.addWidget(self._placeholder)
-        head = horizontal_layout(self._title, (QWidget() if legend_below else self.legend, 1), self._menu_button)
+        head = horizontal_layout(self._title, (self.legend, 1), self._menu_button)
         for widget in (self._title, self.legend, self._menu_button):
             head.setAlignment(widget, Qt.AlignmentFlag.AlignTop)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACING, SPACING // 2 if has_menu else SPACING - 2, SPACING // 2, SPACING // 2)
         layout.setSpacing(2)
         layout.addLayout(head)
-        if legend_below:
-            layout.addWidget(self.legend)
         layout.addLayout(self._body, 1)
 
     def set_canvas(self, canvas: Canvas) -> None:
@@ -87,39 +84,24 @@ class Chart(QFrame):
         self._menu_button.is_hidden_in_place = False
         return picture
 
-    # --- menu --------------------------------------------------------------------------------------------
-
     def menu(self) -> QMenu:
         """Build the context menu."""
         menu = QMenu(self)
         menu.aboutToHide.connect(menu.deleteLater)
-        maximize = tr("plots.restore_all_plots") if self.is_maximized else tr("plots.enlarge")
         for name, text in (
             ("copy_picture", tr("plots.copy_image")),
             ("save_png", tr("plots.save_as_png")),
-            ("", ""),
             ("copy_data", tr("plots.copy_data")),
             ("save_csv", tr("plots.save_data_as_csv")),
-            ("", ""),
-            ("maximize", maximize),
+            ("maximize", tr("plots.restore_all_plots") if self.is_maximized else tr("plots.enlarge")),
         ):
-            if not name:
-                menu.addSeparator()
-                continue
             action = menu.addAction(text, partial(self.action_requested.emit, name))
             action.setObjectName(name)
             action.setEnabled(name == "maximize" or self.has_data)
+            if name in ("save_png", "save_csv"):
+                menu.addSeparator()
         return menu
-
-    def _open_menu(self) -> None:
-        self.menu().popup(self._menu_button.mapToGlobal(QPoint(0, self._menu_button.height())))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: N802 - Qt's name
         if self._has_menu:
             self.menu().popup(event.globalPos())
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
-        if self._has_menu and watched is self._title and event.type() == QEvent.Type.MouseButtonDblClick:
-            self.action_requested.emit("maximize")
-            return True
-        return super().eventFilter(watched, event)

@@ -1,21 +1,19 @@
-"""The legend of a plot: the symbol, name and value of each curve, as one line of rich text."""
+"""The legend of a plot: the symbol, name and value of each curve, as rich text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
-from app.theme.palette import SPACING, Palette
+from app.theme.palette import Palette
 from app.widgets.basic import plain_tooltip
 
 _SYMBOLS: Final = {
     "line": "━",
-    "faint": "━",
     "dots": "●",
     "dashed": "╍",
     "dotted": "┅",
@@ -25,28 +23,24 @@ _SYMBOLS: Final = {
     "bad": "✕",
     "memory": "◆",
     "hot": "■",
-    "resume": "┊",
+    "resume": "┃",
 }
 _FIGURE_SPACE: Final = "\u2007"  # as wide as a digit, so that values stay in place
+_VALUE_CHARS: Final = 6
 _MAX_NAME_WIDTH: Final = 280  # pixels
 
 
-@dataclass(frozen=True, slots=True)
-class LegendEntry:
-    """One item of a plot. `short_label`: its name where space is limited; `value`: None for an item without values."""
+class LegendEntry(NamedTuple):
+    """One item of a plot. `value`: None for an item without values."""
 
     symbol: str
     color: str
     label: str
-    short_label: str = ""
     value: str | None = None
 
 
 class Legend(QLabel):
-    """Shows as much as fits in `max_rows`: names and values, short names and values, or values only.
-
-    The tooltip has all names.
-    """
+    """Shows names and values or, if they do not fit in `max_rows`, values only. The tooltip has the names."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,8 +50,7 @@ class Legend(QLabel):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.entries: list[LegendEntry] = []
         self._palette: Palette | None = None
-        self._max_rows, self._widest_value = 1, ""
-        self._at_crosshair, self._show_names = False, True
+        self._max_rows, self._at_crosshair, self._show_names = 1, False, True
 
     def display(
         self,
@@ -65,15 +58,13 @@ class Legend(QLabel):
         palette: Palette,
         *,
         max_rows: int = 1,
-        widest_value: str = "",
         at_crosshair: bool = False,
         show_names: bool = True,
     ) -> None:
         """Replace the entries. `at_crosshair`: values are those at the crosshair, else the newest; `show_names`: False
         if the names of curves are above all plots."""
         self.entries, self._palette = entries, palette
-        self._max_rows, self._widest_value = max_rows, widest_value
-        self._at_crosshair, self._show_names = at_crosshair, show_names
+        self._max_rows, self._at_crosshair, self._show_names = max_rows, at_crosshair, show_names
         self._update_text()
         if at_crosshair:
             self.setAccessibleName(self.summary())
@@ -92,32 +83,29 @@ class Legend(QLabel):
     def _update_text(self) -> None:
         if self._palette is None:
             return
-        row_height, elide = self.fontMetrics().height() + 1, self.fontMetrics().elidedText
-        width = self._max_rows * self.width() // max(1, len(self.entries)) - 4 * SPACING  # of each entry
-        full = [elide(entry.label, Qt.TextElideMode.ElideMiddle, _MAX_NAME_WIDTH) for entry in self.entries]
-        short = [elide(entry.short_label or entry.label, Qt.TextElideMode.ElideMiddle, width) for entry in self.entries]
-        no_names = [name if entry.value is None else "" for entry, name in zip(self.entries, short, strict=True)]
-        for names in (full, short, no_names) if self._show_names else (no_names,):
-            self.setText(("&nbsp;" * 2 + " ").join(map(self._html, self.entries, names)))
-            height = self.heightForWidth(self.width())
-            if height <= self._max_rows * row_height:
+        row_height = self.fontMetrics().height() + 1
+        for show_names in (True, False) if self._show_names else (False,):
+            texts = [self._html(entry, self._palette, show_names) for entry in self.entries]
+            self.setText(("&nbsp;" * 2 + " ").join(texts))
+            rows = max(1, round(self.heightForWidth(self.width()) / row_height))
+            if rows <= self._max_rows:
                 break
-        self.setFixedHeight(min(self._max_rows, max(1, round(height / row_height))) * row_height)
+        self.setFixedHeight(min(self._max_rows, rows) * row_height)
         lines = [f"{_SYMBOLS[entry.symbol]} {entry.label}" for entry in self.entries if entry.label]
-        complete = names == [entry.label for entry in self.entries]
-        self.setToolTip("" if complete else plain_tooltip("\n".join(lines)))
+        self.setToolTip("" if show_names else plain_tooltip("\n".join(lines)))
 
-    def _html(self, entry: LegendEntry, name: str) -> str:
+    def _html(self, entry: LegendEntry, palette: Palette, show_names: bool) -> str:
         """Return one entry, without line breaks."""
-        assert self._palette is not None
-        value = "" if entry.value is None else entry.value.rjust(len(self._widest_value), _FIGURE_SPACE)
-        spans = [
+        name = entry.label if show_names or entry.value is None else ""
+        name = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, _MAX_NAME_WIDTH)
+        value = "" if entry.value is None else entry.value.rjust(_VALUE_CHARS, _FIGURE_SPACE)
+        parts = (
+            (_SYMBOLS[entry.symbol] if entry.label else "", getattr(palette, entry.color)),
+            (name, palette.text),
+            (value, palette.text if self._at_crosshair else palette.muted),
+        )
+        return "&nbsp;".join(
             f'<span style="color: {color}">{escape(text).replace(" ", "&nbsp;")}</span>'
-            for text, color in (
-                (_SYMBOLS[entry.symbol] if entry.label else "", getattr(self._palette, entry.color)),
-                (name, self._palette.text),
-                (value, self._palette.text if self._at_crosshair else self._palette.muted),
-            )
+            for text, color in parts
             if text
-        ]
-        return "&nbsp;".join(spans)
+        )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
@@ -16,9 +15,6 @@ from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import MetricStore
 
-_MIN_RELOAD_INTERVAL_S: Final = 30.0  # between two loads of a run that is being trained
-_RELOAD_DURATION_FACTOR: Final = 20.0  # and at least this multiple of the load time
-
 
 @dataclass(slots=True)
 class _SelectedRun:
@@ -26,7 +22,6 @@ class _SelectedRun:
     store: MetricStore | None = None
     is_current: bool = False  # False: to be loaded
     step: int = 0  # when it was loaded
-    next_load: float = 0.0  # earliest time of the next load
 
 
 class OverlayController(QObject):
@@ -40,7 +35,6 @@ class OverlayController(QObject):
         self._history = history
         self._selected: dict[Path, _SelectedRun] = {}
         self._loading: Path | None = None
-        self._load_started_at = 0.0
         self._run_loader = RunLoader(self)
         self._run_loader.progressed.connect(self._report_progress)
         self._run_loader.loaded.connect(self._on_loaded)
@@ -88,14 +82,12 @@ class OverlayController(QObject):
 
     def refresh(self) -> None:
         """After a scan of the runs folder: remove deleted runs, reload runs that progressed."""
-        existing = {run.path: run for run in self._history.runs}
-        deleted = [path for path in self._selected if path not in existing]
+        steps = {run.path: run.step for run in self._history.runs}
+        deleted = [path for path in self._selected if path not in steps]
         for path in deleted:
             self._remove(path)
         for path, run in self._selected.items():
-            due = existing[path].state != "running" or time.monotonic() > run.next_load
-            if existing[path].step != run.step and due:
-                run.is_current = False
+            run.is_current = run.is_current and steps[path] == run.step
         self._load_next()
         if deleted:
             self.changed.emit()
@@ -114,7 +106,6 @@ class OverlayController(QObject):
         if self._loading is None:
             self._loading = next((path for path, run in self._selected.items() if not run.is_current), None)
             if self._loading is not None:
-                self._load_started_at = time.monotonic()
                 self._report_progress(0.0)
                 self._run_loader.load(self._loading, downsampled=True)
 
@@ -125,8 +116,6 @@ class OverlayController(QObject):
         self._loading = None
         run, summary = self._selected.get(path), self._history.get(path)
         if run is not None:
-            now = time.monotonic()
-            run.next_load = now + max(_MIN_RELOAD_INTERVAL_S, _RELOAD_DURATION_FACTOR * (now - self._load_started_at))
             run.store, run.is_current, run.step = record.metrics, True, summary.step if summary is not None else 0
         self._load_next()
         if self._loading is None:

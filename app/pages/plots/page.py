@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QMenu, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QMenu, QToolTip, QWidget
 
 from app.pages.page import Page, ShownRun
 from app.pages.performance import execution_texts
 from app.pages.plots import plot_specs
 from app.pages.plots.advice_panel import AdvicePanel
 from app.pages.plots.chart import Chart
-from app.pages.plots.comparison_bar import ComparisonBar, add_run_names
+from app.pages.plots.legend import Legend, LegendEntry
 from app.pages.plots.plot_grid import PlotGrid
-from app.pages.plots.plot_painter import PlotPainter, PlotState
-from app.pages.plots.plot_specs import MAX_OVERLAYS, CurveSpec, Overlay
+from app.pages.plots.plot_painter import PlotPainter
+from app.pages.plots.plot_specs import MAX_OVERLAYS, OWN_COLOR, CurveSpec, Overlay
 from app.pages.plots.tiles import Tiles
 from app.pages.plots.toolbar import Toolbar
 from app.texts import tr
@@ -31,6 +31,7 @@ from app.widgets.basic import (
     push_button,
     scroll_area,
     set_object_name,
+    vertical_layout,
 )
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
 
 _TOOLTIP_DELAY_MS: Final = 300
 _MIN_HEIGHT_WITH_TILES: Final = 340  # pixels
-_MIN_WIDTH_OF_ONE_ROW: Final = 880  # pixels; below, the toolbar has a separate row
+_MAX_ROWS_OF_RUN_NAMES: Final = 3
 
 
 class PlotsPage(Page):
@@ -54,18 +55,16 @@ class PlotsPage(Page):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = PlotState(palette)
-        self._execution: ExecutionInfo | None = None
-        self._toolbar_in_first_row: bool | None = None
         self.tiles, self.advice, self.toolbar, self.grid = Tiles(), AdvicePanel(palette), Toolbar(), PlotGrid()
         self.overview, self.detail = push_button("overview", checkable=True), push_button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
-        self.comparison_bar = ComparisonBar()
-        self._menu_button = IconButton("dots", "flat")
         self.execution_label = set_object_name(ElidedLabel(), "muted")
         self.details_button = push_button("link")
+        self._menu_button = IconButton("dots", "flat")
+        self.run_names, self.remove_overlays_button = Legend(), push_button("removeOverlays")
+        self._comparison = QWidget()  # visible while other runs are overlaid
         self._repaint_timer = QTimer(self, interval=0, singleShot=True)
-        self.painter = PlotPainter(self.grid, self.toolbar, self._state, self._add_canvas)
+        self.painter = PlotPainter(self.grid, self.toolbar, palette, self._add_canvas)
         self._build_layout()
         self._connect()
         self.grid.show_charts(plot_specs.OVERVIEW, scrolls=False)
@@ -73,58 +72,44 @@ class PlotsPage(Page):
 
     def _build_layout(self) -> None:
         content = set_object_name(QWidget(), "scrolled")
-        scrolled = QVBoxLayout(content)
-        scrolled.setContentsMargins(0, 0, 0, 0)
-        scrolled.setSpacing(SPACING)
+        scrolled = vertical_layout()
         scrolled.addWidget(self.advice)
         scrolled.addWidget(self.grid, 1)
+        content.setLayout(scrolled)
         self._area = scroll_area(content)
-        self._execution_row = QWidget()
-        self._execution_row.setLayout(horizontal_layout((self.execution_label, 1), self.details_button))
-        self._execution_row.setContentsMargins(SPACING // 2, 0, 0, 0)
-        self._execution_row.hide()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
-        layout.addWidget(self.tiles)
-        layout.addWidget(self._execution_row)
-        self._top = QGridLayout()
-        # Added while empty: PySide wraps the items of a filled layout in Python objects that outlive moved items, and
-        # pyqtgraph then mistakes such a wrapper for one of its own objects at the same address.
-        layout.addLayout(self._top)
-        self._build_first_row()
-        layout.addWidget(self.comparison_bar)
-        layout.addWidget(self._area, 1)
-
-    def _build_first_row(self) -> None:
-        """Sub-pages, toolbar and the menu of all plots; in two rows on a narrow page."""
         segments = QWidget()
         segments.setLayout(horizontal_layout(self.overview, self.detail, spacing=0))
-        for index, button in enumerate((self.overview, self.detail)):
-            self._sub_pages.addButton(button, index)
+        for button in (self.overview, self.detail):
+            self._sub_pages.addButton(button)
         self.overview.setChecked(True)
-        self._top.setSpacing(SPACING)
-        self._top.setColumnStretch(1, 1)
-        self._top.addWidget(segments, 0, 0)
-        self._top.addWidget(self._menu_button, 0, 2)
-        self._place_toolbar()
-
-    def _place_toolbar(self) -> None:
-        in_first_row = self.width() >= _MIN_WIDTH_OF_ONE_ROW
-        if in_first_row is not self._toolbar_in_first_row:
-            self._toolbar_in_first_row = in_first_row
-            self._top.addWidget(self.toolbar, *((0, 1, 1, 1) if in_first_row else (1, 0, 1, 3)))
+        self.details_button.hide()
+        first_row = QWidget()
+        first_row.setLayout(
+            horizontal_layout(segments, (self.execution_label, 1), self.details_button, self._menu_button)
+        )
+        comparison = horizontal_layout((self.run_names, 1), self.remove_overlays_button, spacing=2 * SPACING)
+        comparison.setAlignment(self.remove_overlays_button, Qt.AlignmentFlag.AlignTop)
+        self._comparison.setLayout(comparison)
+        self._comparison.hide()
+        layout = vertical_layout()
+        layout.setContentsMargins(0, SPACING, 0, 0)
+        for widget in (self.tiles, first_row, self.toolbar, self._comparison):
+            layout.addWidget(widget)
+        layout.addWidget(self._area, 1)
+        self.setLayout(layout)
 
     def _connect(self) -> None:
-        self._sub_pages.idClicked.connect(self._on_sub_page_clicked)
-        self.comparison_bar.remove_requested.connect(self._on_remove_requested)
-        self._menu_button.clicked.connect(self._open_menu)
+        self._sub_pages.buttonClicked.connect(self._on_sub_page_clicked)
+        self.remove_overlays_button.clicked.connect(self._on_remove_clicked)
+        self._menu_button.clicked.connect(
+            lambda: self.menu().popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
+        )
         self.toolbar.changed.connect(self._refresh)
         self.toolbar.axis_changed.connect(self._on_axis_changed)
         self.toolbar.show_all_requested.connect(self.show_all)
         self.details_button.clicked.connect(self.performance_requested)
         self.grid.chart_added.connect(self._on_chart_added)
-        self._repaint_timer.timeout.connect(self._paint)
+        self._repaint_timer.timeout.connect(self._refresh)
         self._area.verticalScrollBar().valueChanged.connect(lambda: self._repaint_timer.start())
 
     def _on_chart_added(self, chart: Chart) -> None:
@@ -153,12 +138,12 @@ class PlotsPage(Page):
         import app.core.metrics  # noqa: F401 - sets how numpy is imported, before pyqtgraph imports it
         from app.pages.plots.canvas import Canvas
 
-        canvas = Canvas(self._state.palette)
+        canvas = Canvas(self.painter.palette)
         canvas.range_changed.connect(lambda low, high: self._set_zoom((low, high)))
         canvas.reset_requested.connect(self.show_all)
         canvas.cursor_moved.connect(partial(self._set_crosshair, chart.name))
         canvas.maximize_requested.connect(partial(self._on_chart_action, chart.name, "maximize"))
-        canvas.escape_pressed.connect(partial(self._on_escape_pressed, chart.name))
+        canvas.escape_pressed.connect(lambda: self._maximize(""))
         chart.set_canvas(canvas)
         return canvas
 
@@ -170,70 +155,67 @@ class PlotsPage(Page):
     def display(self, store: MetricStore, execution: ExecutionInfo | None = None, name: str = "") -> None:
         """Show the store, and the fast paths of the run in one line. `name`: the name of the run beside overlays.
         Cheap if nothing changed."""
-        self._execution = execution or self._execution
-        state, is_stale = self._state, self.painter.is_stale
-        if name and name != state.run_name:
-            state.run_name = name
-            self._update_comparison_bar()
+        painter = self.painter
+        if name and name != painter.run_name:
+            painter.run_name = name
+            self._update_run_names()
             self._update_chart_texts()  # the empty plots no longer advise to press Start
-        if store is not state.store:
-            state.store, state.crosshair = store, None
-            self.painter.invalidate()
+        if store is not painter.store:
+            painter.store, painter.crosshair = store, None
+            painter.invalidate()
         if not self.isVisible():
             return
-        if is_stale("tiles", *map(store.version, ("train_loss", "rss", "eval_loss"))):
-            self.tiles.display(store)
-        if self._execution is not None and is_stale("execution", id(self._execution), self._execution.version):
-            text = execution_texts.format_execution(self._execution.run_fast_paths, self._execution.compile_s)
+        self.tiles.display(store)
+        if execution is not None:
+            text = execution_texts.format_execution(execution.run_fast_paths, execution.compile_s)
             self.execution_label.setText(text)
-            self._execution_row.setVisible(bool(text))
-        if self.is_built:
-            self._paint()
+            self.details_button.setVisible(bool(text))
+        self._refresh()
 
     def set_overlays(self, runs: list[Overlay]) -> None:
         """Replace the overlaid runs."""
-        self._state.overlays = runs[:MAX_OVERLAYS]
-        self._update_comparison_bar()
+        self.painter.overlays = runs[:MAX_OVERLAYS]
+        self._update_run_names()
         self._refresh()
 
-    def _update_comparison_bar(self) -> None:
-        self.comparison_bar.display(self._state.own_name, self._state.overlays, self._state.palette)
+    def _update_run_names(self) -> None:
+        """Show the names of the displayed run, if any, and of the overlaid runs, once for all plots."""
+        name, overlays = self.painter.own_name, self.painter.overlays
+        entries = [] if name is None else [LegendEntry("line", OWN_COLOR, name)]
+        entries += [LegendEntry(run.style, run.color, run.name) for run in overlays]
+        self.run_names.display(entries, self.painter.palette, max_rows=_MAX_ROWS_OF_RUN_NAMES)
+        self._comparison.setVisible(bool(overlays))
 
     def repaint_all(self) -> None:
         self.painter.invalidate()
-        if self._state.store is not None:
-            self.display(self._state.store)
+        if self.painter.store is not None:
+            self.display(self.painter.store)
 
     def show_all(self) -> None:
         """Show the whole run and follow it as it grows."""
         self._set_zoom(None)
 
     def _set_zoom(self, zoom: tuple[float, float] | None) -> None:
-        self._state.zoom = zoom
+        self.painter.zoom = zoom
         self.toolbar.show_all_button.setEnabled(zoom is not None)
         self._refresh()
 
     def _refresh(self) -> None:
-        """Repaint what changed."""
-        if self.is_built and self.isVisible():
-            self._paint()
-
-    def _paint(self) -> None:
         """Show the charts of this sub-page and repaint what changed."""
-        state, is_detail = self._state, self.detail.isChecked()
-        if state.store is not None:
-            comparing = bool(state.overlays)
-            names = plot_specs.detail_plots(state.store, comparing=comparing) if is_detail else plot_specs.OVERVIEW
+        store, is_detail = self.painter.store, self.detail.isChecked()
+        if store is not None and self.is_built and self.isVisible():
+            comparing = bool(self.painter.overlays)
+            names = plot_specs.detail_plots(store, comparing=comparing) if is_detail else plot_specs.OVERVIEW
             self.grid.show_charts(names, scrolls=is_detail)
             self.painter.paint()
 
     def retheme(self, palette: Palette) -> None:
-        self._state.palette = palette
+        self.painter.palette = palette
         self.advice.retheme(palette)
         for chart in self.charts.values():
             if chart.canvas is not None:
                 chart.canvas.retheme(palette)
-        self._update_comparison_bar()
+        self._update_run_names()
         self.repaint_all()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
@@ -242,7 +224,6 @@ class PlotsPage(Page):
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
-        self._place_toolbar()
         self.tiles.setVisible(event.size().height() >= _MIN_HEIGHT_WITH_TILES)
         self._repaint_timer.start()
 
@@ -251,27 +232,21 @@ class PlotsPage(Page):
     def _set_crosshair(self, chart: str, x: float | None) -> None:
         """Show all values at this position of the axis; the line has its label in one plot."""
         crosshair = None if x is None else (x, chart)
-        if crosshair != self._state.crosshair:
-            self._state.crosshair = crosshair
+        if crosshair != self.painter.crosshair:
+            self.painter.crosshair = crosshair
             self._refresh()
 
-    def _on_escape_pressed(self, chart: str) -> None:
-        if self.grid.maximized:
-            self._on_chart_action(chart, "maximize")
-
     def _on_sub_page_clicked(self) -> None:
-        self.grid.maximize("")
         self._area.verticalScrollBar().setValue(0)
-        if self.is_built:
-            self._paint()
-        self._repaint_timer.start()  # after the new layout
+        self._maximize("")
+        self._refresh()
 
     def _on_axis_changed(self) -> None:
-        self._state.crosshair = None
+        self.painter.crosshair = None
         self.show_all()
 
-    def _on_remove_requested(self) -> None:
-        move_focus(self.comparison_bar, self._menu_button)
+    def _on_remove_clicked(self) -> None:
+        move_focus(self._comparison, self._menu_button)
         self.set_overlays([])
         self.overlay_removal_requested.emit()
 
@@ -279,47 +254,58 @@ class PlotsPage(Page):
         if action != "maximize":
             self.export_requested.emit(action, [name])
             return
-        self.grid.maximize("" if self.grid.maximized else name)
+        self._maximize("" if self.grid.maximized else name)
         canvas = self.charts[name].canvas
         if canvas is not None:
             canvas.setFocus()
-        self._repaint_timer.start()
+
+    def _maximize(self, name: str) -> None:
+        self.grid.maximize(name)
+        self._repaint_timer.start()  # after the new layout
 
     # --- export ----------------------------------------------------------------------------------------
 
     def picture(self, name: str) -> QPixmap:
         """Return a picture of a plot, also of one outside the visible area, with two pixels for each on screen."""
-        chart, state = self.charts[name], self._state
-        if self.is_built:
-            self.painter.paint_chart(chart, self.painter.view())
+        chart, layout = self.charts[name], self.charts[name].layout()
+        self.painter.paint_chart(chart, self.painter.view())
+        self.painter.update_legend(chart, for_picture=True)
+        if layout is not None:
+            layout.activate()
         picture = chart.picture()
-        return add_run_names(picture, state.own_name, state.overlays, state.palette) if state.overlays else picture
+        self.painter.update_legend(chart)
+        return picture
 
     def csv_columns(self, name: str) -> list[CsvColumn]:
         """Return the complete curves of a plot in its unit."""
         from app.core.metrics.csv_export import CsvColumn
-        from app.pages.plots import plot_data
+        from app.core.metrics.metric_store import AXES
 
         view, scale = self.painter.view(), plot_specs.get_spec(name).scale
         return [
-            CsvColumn(self._column_title(name, spec), curve, scale, spec.run)
-            for spec in self.painter.curves(name)
-            if (curve := plot_data.find_curve(spec, view)) is not None
+            CsvColumn(
+                self._column_title(name, curve),
+                tuple(curve.store.series(curve.series, axis)[0] for axis in AXES),
+                view.points(curve)[1],
+                scale,
+                curve.run,
+            )
+            for curve in self.painter.curves(name)
         ]
 
-    def _column_title(self, name: str, spec: CurveSpec) -> str:
+    def _column_title(self, name: str, curve: CurveSpec) -> str:
         """Return the plot with its unit, and the curve."""
-        title, weight = plot_specs.title(name, self._state.store), self.toolbar.smoothing_weight
-        if spec.label and not spec.run:
-            title = f"{title}: {spec.label}"
-        if spec.smoothed and weight:
+        title, weight = plot_specs.title(name, self.painter.store), self.toolbar.smoothing_weight
+        if curve.label and not curve.run:
+            title = f"{title}: {curve.label}"
+        if curve.smoothed and weight:
             return tr("plots.smoothed", curve=title, weight=f"{weight:.2f}")
         return title
 
     @property
     def run_name(self) -> str:
         """Name of the displayed run; empty if there is none."""
-        return self._state.run_name
+        return self.painter.run_name
 
     def show_message(self, text: str) -> None:
         """Show a tooltip at the menu of all plots, delayed because a closing dialog would hide it."""
@@ -331,25 +317,18 @@ class PlotsPage(Page):
         """Build the menu of all plots of this sub-page."""
         menu = QMenu(self)
         menu.aboutToHide.connect(menu.deleteLater)
-        names = [name for name in self.grid.displayed if self.is_built and self._has_data(name)]
+        names = [name for name in self.grid.displayed if plot_specs.has_values(self.painter.curves(name))]
         for text, action_name in (
             (tr("plots.save_all_plots_as_png"), "save_png"),
             (tr("plots.save_all_data_as_csv"), "save_csv"),
         ):
             action = menu.addAction(text, partial(self._export_all, action_name, names))
-            action.setObjectName(action_name)
             action.setEnabled(bool(names))
         return menu
-
-    def _has_data(self, name: str) -> bool:
-        return any(spec.store.has_values(spec.series) for spec in self.painter.curves(name))
 
     def _export_all(self, action: str, names: list[str]) -> None:
         self.grid.maximize("")
         self.export_requested.emit(action, names)
-
-    def _open_menu(self) -> None:
-        self.menu().popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
 
     # --- settings and texts ----------------------------------------------------------------------------
 
@@ -372,6 +351,8 @@ class PlotsPage(Page):
         self.overview.setText(tr("plots.overview"))
         self.detail.setText(tr("plots.detail"))
         self.detail.setToolTip(tr("plots.detail_hint"))
+        self.remove_overlays_button.setText(tr("plots.remove_overlays"))
+        self.remove_overlays_button.setToolTip(tr("plots.remove_overlays_hint"))
         self._menu_button.setAccessibleName(tr("plots.page_menu"))
         self._menu_button.setToolTip(tr("plots.save_all_plots"))
         self.details_button.setText(tr("plots.details"))

@@ -13,7 +13,6 @@ from app.pages.plots.chart import Chart
 from app.theme.palette import SPACING
 
 _WIDE_PLOT: Final = "loss"
-_LONG_LEGEND_PLOT: Final = "time"
 _NARROW: Final = 560  # pixels; below, a scrolling page has one column
 _MIN_ROW_HEIGHT: Final = 100  # pixels; the first row has more
 _MIN_SCROLLING_ROW_HEIGHT: Final = 190
@@ -61,31 +60,29 @@ class PlotGrid(QWidget):
 
     def _chart(self, name: str) -> Chart:
         if name not in self.charts:
-            self.charts[name] = Chart(name, self, has_menu=True, legend_below=name == _LONG_LEGEND_PLOT)
+            self.charts[name] = Chart(name, self, has_menu=True)
             self.chart_added.emit(self.charts[name])
         return self.charts[name]
 
     def _arrange(self) -> None:
         if self.maximized not in self.displayed:
             self.maximized = ""
-        names = [self.maximized] if self.maximized else self.displayed
+        charts = [self._chart(name) for name in ([self.maximized] if self.maximized else self.displayed)]
         columns = 1 if self.maximized or (self._scrolls and self.width() < _NARROW) else 2
-        for name, chart in self.charts.items():
+        for chart in self.charts.values():
             self._grid.removeWidget(chart)
-            chart.is_maximized = name == self.maximized
-            if name not in names:
+            chart.is_maximized = chart.name == self.maximized
+            if chart not in charts:
                 chart.hide()
-        row = column = 0
-        for name in names:
-            span = columns if name == _WIDE_PLOT else 1
-            self._grid.addWidget(self._chart(name), row, column, 1, span)
-            self._chart(name).show()
-            column += span
-            if column >= columns:
-                row, column = row + 1, 0
-        self._set_row_heights(row + (column > 0))
+        place = 0
+        for chart in charts:
+            span = columns if chart.name == _WIDE_PLOT else 1
+            self._grid.addWidget(chart, place // columns, place % columns, 1, span)
+            chart.show()
+            place += span
         for column in (0, 1):
             self._grid.setColumnStretch(column, 1 if column < columns else 0)
+        self._set_row_heights(-(-place // columns))
 
     def _set_row_heights(self, rows: int) -> None:
         minimum = _MIN_SCROLLING_ROW_HEIGHT if self._scrolls and not self.maximized else _MIN_ROW_HEIGHT

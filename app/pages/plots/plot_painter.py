@@ -2,40 +2,71 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, QTimer
 
-from app.pages.plots import plot_specs, view_range
+from app.pages.plots import plot_specs
 from app.pages.plots.chart import Chart
+from app.pages.plots.legend import LegendEntry
 from app.pages.plots.plot_grid import PlotGrid
 from app.pages.plots.plot_specs import CurveSpec, Overlay
 from app.pages.plots.toolbar import Toolbar
 from app.texts import tr
 from app.theme.palette import Palette
+from app.widgets import formatting
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
-    from app.core.metrics.metric_store import MetricStore
+    from app.core.metrics.metric_store import Array, Axis, MetricStore
     from app.pages.plots.canvas import Canvas
-    from app.pages.plots.plot_data import View
 
 _SLICE_S: Final = 0.008  # per turn of the event loop; drawing takes as long again
-_MIN_HEIGHT_OF_TWO_ROWS: Final = 130  # pixels; a lower plot has one row of legend
+_LEGEND_ROW_FRACTION: Final = 60  # pixels of a plot for each row of its legend
+_MAX_LEGEND_ROWS: Final = 3
+_MAX_START_INTERVALS: Final = 3  # a first measurement further from 0: the run did not start at 0
 
 
-@dataclass(slots=True)
-class PlotState:
-    """What the plots display, and the visible range."""
+@dataclass(frozen=True, slots=True)
+class View:
+    """View settings of all plots: axis, range, smoothing and scale."""
 
-    palette: Palette
-    store: MetricStore | None = None
-    run_name: str = ""
-    overlays: list[Overlay] = field(default_factory=list)
-    zoom: tuple[float, float] | None = None  # the visible part of the x axis; None: all
-    crosshair: tuple[float, str] | None = None  # its position, and the plot with its label
+    axis: Axis
+    low: float
+    high: float
+    full_range: tuple[float, float]
+    smoothing: float  # weight of the past
+    clip: bool
+    log: bool  # log scale of the loss
+
+    def smoothing_of(self, curve: CurveSpec) -> float:
+        return self.smoothing if curve.smoothed else 0.0
+
+    def points(self, curve: CurveSpec) -> tuple[Array, Array]:
+        return curve.store.series(curve.series, self.axis, self.smoothing_of(curve))
+
+
+class PlotPainter(QObject):
+    """Holds what the plots display, and paints the charts of a grid. `add_canvas` builds the canvas of a chart."""
+
+    def __init__(
+        self, grid: PlotGrid, toolbar: Toolbar, palette: Palette, add_canvas: Callable[[Chart], Canvas]
+    ) -> None:
+        super().__init__(grid)
+        self._grid, self._toolbar, self._add_canvas = grid, toolbar, add_canvas
+        self.palette = palette
+        self.store: MetricStore | None = None
+        self.run_name = ""
+        self.overlays: list[Overlay] = []
+        self.zoom: tuple[float, float] | None = None  # the visible part of the x axis; None: all
+        self.crosshair: tuple[float, str] | None = None  # its position, and the plot with its label
+        self._painted: dict[str, object] = {}
+        self._pending: list[Chart] = []  # not painted yet in this frame
+        self._timer = QTimer(self, interval=0, singleShot=True)
+        self._timer.timeout.connect(self._paint_pending)
 
     @property
     def own_name(self) -> str | None:
@@ -43,24 +74,6 @@ class PlotState:
         if self.run_name or (self.store is not None and len(self.store.series("train_loss")[0])):
             return self.run_name or tr("plots.this_run")
         return None
-
-    @property
-    def stores(self) -> list[MetricStore]:
-        return [*([self.store] if self.store is not None else []), *(run.store for run in self.overlays)]
-
-
-class PlotPainter(QObject):
-    """Paints the charts of a grid. `add_canvas` builds the canvas of a chart."""
-
-    def __init__(
-        self, grid: PlotGrid, toolbar: Toolbar, state: PlotState, add_canvas: Callable[[Chart], Canvas]
-    ) -> None:
-        super().__init__(grid)
-        self._grid, self._toolbar, self._state, self._add_canvas = grid, toolbar, state, add_canvas
-        self._painted: dict[str, object] = {}
-        self._pending: list[Chart] = []  # not painted yet in this frame
-        self._timer = QTimer(self, interval=0, singleShot=True)
-        self._timer.timeout.connect(self._paint_pending)
 
     @property
     def is_busy(self) -> bool:
@@ -71,16 +84,9 @@ class PlotPainter(QObject):
         """Repaint everything next time."""
         self._painted.clear()
 
-    def is_stale(self, name: str, *versions: object) -> bool:
-        """Return whether `name` was painted with other versions, and store the new ones."""
-        if self._painted.get(name) == versions:
-            return False
-        self._painted[name] = versions
-        return True
-
     def paint(self) -> None:
         """Paint the visible charts that changed; after 8 ms the rest waits for the next turn of the event loop."""
-        self._pending = self._grid.visible_charts() if self._state.store is not None else []
+        self._pending = self._grid.visible_charts() if self.store is not None else []
         self._paint_pending()
 
     def _paint_pending(self) -> None:
@@ -92,86 +98,127 @@ class PlotPainter(QObject):
         if self._pending:
             self._timer.start()
 
+    # --- visible range ---------------------------------------------------------------------------------
+
     def view(self) -> View:
         """Return the current view of all plots."""
-        from app.pages.plots.plot_data import View
-
         toolbar = self._toolbar
-        full_range = view_range.full_range(self._state.stores, toolbar.axis)
-        low, high = self._state.zoom or full_range
+        full_range = self._full_range(toolbar.axis)
+        low, high = self.zoom or full_range
         log, clip = toolbar.log_scale.isChecked(), toolbar.clip.isChecked()
         return View(toolbar.axis, low, high, full_range, toolbar.smoothing_weight, clip=clip, log=log)
 
+    def _full_range(self, axis: Axis) -> tuple[float, float]:
+        """Return the range that shows all of the runs, from 0 or from where they branched off. The end is rounded up,
+        so that the range stays constant for a while as a run grows."""
+        stores = [*([self.store] if self.store is not None else []), *(run.store for run in self.overlays)]
+        ends = [store.series(name, axis)[0][-1:] for store in stores for name in ("train_loss", "eval_loss", "rss")]
+        end = max((float(x[0]) for x in ends if len(x)), default=0.0)
+        if end <= 0.0:
+            return 0.0, 1.0
+        unit = 5 * 10.0 ** (math.floor(math.log10(end)) - 2)
+        return min(_start(store, axis) for store in stores), math.ceil(1.01 * end / unit) * unit
+
+    # --- charts ---------------------------------------------------------------------------------------------
+
     def curves(self, name: str) -> list[CurveSpec]:
         """Return the curves of a plot, with run names if there are overlays."""
-        state = self._state
-        if state.store is None:
-            return []
-        return plot_specs.curve_specs(name, state.store, state.overlays, state.own_name)
-
-    def paint_chart(self, chart: Chart, view: View) -> bool:
-        """Paint a chart if it changed, and return whether it did."""
-        from app.pages.plots import plot_data
-
-        store, name = self._state.store, chart.name
-        if store is None:
-            return False
-        comparing, curves = bool(self._state.overlays), self.curves(name)
-        versions = [(curve, curve.store.version(curve.series)) for curve in curves]
-        markers = store.markers_version() if name == "loss" else ()
-        stale = self.is_stale(name, versions, view, markers, chart.width() // 256, id(self._state.palette))
-        if stale:
-            has_data = plot_data.has_data(curves)
-            canvas = chart.canvas or self._add_canvas(chart)
-            chart.show_canvas(has_data)
-            self.update_texts(chart)
-            if has_data:
-                plot_data.paint(canvas, name, curves, view)
-            if name == "loss":
-                plot_data.show_loss_markers(canvas, store, view, comparing=comparing)
-            elif name == "temperature":
-                plot_data.show_heat_markers(canvas, store, view)
-        if self.is_stale(f"{name} legend", self._state.crosshair, self._legend_rows(chart)) or stale:
-            self._update_legend(chart, store, curves, view)
-            self._update_crosshair(chart, view)
-        return stale
+        return [] if self.store is None else plot_specs.curve_specs(name, self.store, self.overlays, self.own_name)
 
     def update_texts(self, chart: Chart) -> None:
         """Set title and placeholder text of a chart."""
-        placeholder = tr("plots.no_data_yet")
-        if chart.name == "loss" and not self._state.run_name:
-            placeholder = tr("plots.empty_page")
-        chart.set_texts(plot_specs.title(chart.name, self._state.store), placeholder)
-
-    def _update_legend(self, chart: Chart, store: MetricStore, curves: list[CurveSpec], view: View) -> None:
-        from app.pages.plots import plot_data
-
-        name, comparing, crosshair = chart.name, bool(self._state.overlays), self._state.crosshair
-        entries = []
-        if plot_data.has_data(curves):
-            entries = plot_data.curve_entries(name, curves, view, crosshair[0] if crosshair else None)
-            entries += plot_data.marker_entries(name, store, comparing=comparing)
-        chart.legend.display(
-            entries,
-            self._state.palette,
-            max_rows=self._legend_rows(chart),
-            widest_value=plot_specs.get_spec(name).widest_value,
-            at_crosshair=crosshair is not None,
-            show_names=not any(curve.run for curve in curves),  # names of runs are above all plots
+        is_first = chart.name == "loss" and not self.run_name
+        chart.set_texts(
+            plot_specs.title(chart.name, self.store), tr("plots.empty_page" if is_first else "plots.no_data_yet")
         )
 
-    def _legend_rows(self, chart: Chart) -> int:
-        """Return the maximum number of rows of the legend."""
-        if chart.name == "time":
-            return 3
-        return 2 if chart.name == "loss" or chart.height() >= _MIN_HEIGHT_OF_TWO_ROWS else 1
+    def paint_chart(self, chart: Chart, view: View) -> bool:
+        """Paint a chart if it changed, and return whether it did."""
+        if self.store is None:
+            return False
+        name, curves = chart.name, self.curves(chart.name)
+        versions = [(curve, curve.store.version(curve.series)) for curve in curves]
+        is_stale = self._is_stale(name, versions, view, self.store.markers_version())
+        if is_stale:
+            has_data, canvas = plot_specs.has_values(curves), chart.canvas or self._add_canvas(chart)
+            chart.show_canvas(has_data)
+            self.update_texts(chart)
+            if has_data:
+                self._paint_canvas(canvas, name, self.store, curves, view)
+        if self._is_stale(f"{name} legend", self.crosshair, chart.size()) or is_stale:
+            self.update_legend(chart)
+            if chart.canvas is not None:
+                x, label = (None, "") if self.crosshair is None else (self.crosshair[0], self._crosshair_label(chart))
+                chart.canvas.show_crosshair(x, label)
+        return is_stale
 
-    def _update_crosshair(self, chart: Chart, view: View) -> None:
-        if chart.canvas is None:
-            return
-        if self._state.crosshair is None:
-            chart.canvas.show_crosshair(None)
-        else:
-            x, labelled = self._state.crosshair
-            label = view_range.format_position(view.axis, x) if labelled == chart.name else ""
-            chart.canvas.show_crosshair(x, label)
+    def _is_stale(self, name: str, *versions: object) -> bool:
+        """Return whether `name` was painted with other versions, and store the new ones."""
+        if self._painted.get(name) == versions:
+            return False
+        self._painted[name] = versions
+        return True
+
+    def _paint_canvas(self, canvas: Canvas, name: str, store: MetricStore, curves: list[CurveSpec], view: View) -> None:
+        spec = plot_specs.get_spec(name)
+        canvas.set_log(view.log and name == "loss")
+        canvas.set_x_range(view.low, view.high, view.full_range, is_time=view.axis == "time")
+        points = [(curve.key, *view.points(curve)) for curve in curves]
+        canvas.set_curves([(key, x, y if spec.scale == 1.0 else spec.scale * y) for key, x, y in points])
+        canvas.fit_y(clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
+        for kind, color, _ in spec.markers:
+            x, y = store.marker_points(kind, view.axis, view.smoothing)
+            canvas.show_markers(kind, color, *((x[:0], y[:0]) if self.overlays else (x, y)))
+
+    def _crosshair_label(self, chart: Chart) -> str:
+        if self.crosshair is None or self.crosshair[1] != chart.name:
+            return ""
+        x = max(0.0, self.crosshair[0])
+        match self._toolbar.axis:
+            case "step":
+                return tr("common.step_lower", step=formatting.format_count(x))
+            case "tokens":
+                return tr("plots.count_tokens", count=formatting.format_large_number(x))
+        return formatting.format_duration(x)
+
+    # --- legend ---------------------------------------------------------------------------------------------
+
+    def update_legend(self, chart: Chart, *, for_picture: bool = False) -> None:
+        """Show the newest values, or those at the crosshair. Names of runs are above all plots, but in a picture."""
+        curves, rows = self.curves(chart.name), min(_MAX_LEGEND_ROWS, chart.height() // _LEGEND_ROW_FRACTION)
+        chart.legend.display(
+            self._legend_entries(chart.name, curves) if plot_specs.has_values(curves) else [],
+            self.palette,
+            max_rows=len(curves) if for_picture else max(1, rows),
+            at_crosshair=self.crosshair is not None,
+            show_names=for_picture or not any(curve.run for curve in curves),
+        )
+
+    def _legend_entries(self, name: str, curves: list[CurveSpec]) -> list[LegendEntry]:
+        spec, view, entries = plot_specs.get_spec(name), self.view(), []
+        for curve in curves:
+            if curve.in_legend:
+                store, series, smoothing = curve.store, curve.series, view.smoothing_of(curve)
+                if self.crosshair is None:
+                    value = store.last_value(series, smoothing)
+                else:
+                    value = store.value_at(series, view.axis, self.crosshair[0], smoothing)
+                text = "–" if value is None else spec.format_value(spec.scale * value)
+                is_eval = series == "eval_loss" and curve.style == "line"
+                entries.append(LegendEntry("dots" if is_eval else curve.style, curve.color, curve.label, text))
+        if self.overlays and name == "loss":
+            entries.append(LegendEntry("dotted", "muted", tr("plots.eval")))
+        if self.store is not None and not self.overlays:
+            for kind, color, text in spec.markers:
+                if len(self.store.marker_points(kind, view.axis)[0]):
+                    entries.append(LegendEntry(kind, color, tr(text)))
+        return entries
+
+
+def _start(store: MetricStore, axis: Axis) -> float:
+    """Return the start of a run: 0, unless it was branched off at a later step."""
+    x, _ = store.series("train_loss", axis)
+    if axis == "time" or len(x) < 2:
+        return 0.0
+    first, interval = float(x[0]), float(x[1] - x[0])
+    return max(0.0, first - interval) if first > _MAX_START_INTERVALS * interval else 0.0

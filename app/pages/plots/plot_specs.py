@@ -11,7 +11,7 @@ from app.texts import tr
 from app.widgets import formatting
 
 if TYPE_CHECKING:
-    from app.core.metrics.metric_store import MetricStore
+    from app.core.metrics.metric_store import MarkerKind, MetricStore
 
 LineStyle = Literal["line", "faint", "dashed", "dotted", "area"]
 
@@ -26,7 +26,7 @@ OWN_COLOR: Final = "curve_a"
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Another run on the plots. `store`: its downsampled metrics, 1 MB; `color`: see `overlay_color`."""
+    """Another run on the plots. `store`: its downsampled metrics, 2 MB; `color`: see `overlay_color`."""
 
     name: str
     store: MetricStore
@@ -52,21 +52,28 @@ class CurveKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A curve of a plot. `label`: its name in the legend, `short_label` if space is limited."""
+    """A curve of a plot. `label`: its name in the legend; `run`: name of its run if there are several."""
 
     store: MetricStore
     series: str
     color: str = OWN_COLOR
     label: str = ""
-    short_label: str = ""
     style: LineStyle = "line"
     smoothed: bool = False
     in_legend: bool = True
-    run: str = ""  # name of its run if there are several
+    run: str = ""
 
     @property
     def key(self) -> CurveKey:
         return CurveKey(self.series, self.color, self.style)
+
+
+class MarkerSpec(NamedTuple):
+    """A kind of marker. `text`: key of its name in the legend."""
+
+    kind: MarkerKind
+    color: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +85,8 @@ class PlotSpec:
     series: str = ""  # of an overlay and of a plot with one curve, if it differs from the name
     scale: float = 1.0  # factor from the unit of the store to that of the plot
     format_value: Callable[[float], str] = formatting.format_significant  # in at most about seven characters
-    widest_value: str = "00.00"
-    group: Literal["training", "hardware"] = "training"  # hardware: displayed only if there is data
+    markers: tuple[MarkerSpec, ...] = ()
+    optional: bool = False  # displayed only if there is data
     in_overview: bool = False  # only these plots show overlays
     from_zero: bool = False  # the y axis starts at 0
     minimum_top: float | None = None  # the y axis reaches at least this value
@@ -110,9 +117,8 @@ def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 
 
 def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    short = {"data": tr("common.data"), "sync": tr("plots.all_reduce")}
     return [
-        CurveSpec(store, f"time_{part}", color, figures.part_title(part), short.get(part, ""), "area")
+        CurveSpec(store, f"time_{part}", color, figures.part_title(part), "area")
         for part, color in figures.parts_of(store).items()
     ]
 
@@ -133,9 +139,7 @@ def _gpu_curves(store: MetricStore, series: str) -> list[CurveSpec]:
     for place, gpu in enumerate(store.gpu_indices()):
         color = _GPU_COLORS[place % len(_GPU_COLORS)]
         style: LineStyle = "dashed" if place >= len(_GPU_COLORS) else "line"
-        short = tr("plots.gpu_index", index=gpu)
-        name = store.gpu_names.get(gpu, "").removeprefix("NVIDIA ").removeprefix("GeForce ")
-        curves.append(CurveSpec(store, f"{series}.{gpu}", color, f"{short} {name}".strip(), short, style))
+        curves.append(CurveSpec(store, f"{series}.{gpu}", color, tr("plots.gpu_index", index=gpu), style))
     return curves
 
 
@@ -157,7 +161,7 @@ def _vram_curves(store: MetricStore, name: str) -> list[CurveSpec]:
         CurveSpec(store, f"torch_reserved.{gpu}", "curve_c", tr("plots.reserved")),
         CurveSpec(store, f"torch_allocated.{gpu}", "curve_b", tr("plots.allocated")),
         CurveSpec(store, f"shared_used.{gpu}", "curve_d", tr("plots.spill")),
-        CurveSpec(store, f"vram_total.{gpu}", "muted", tr("plots.total"), style="dashed"),
+        CurveSpec(store, f"vram_total.{gpu}", "muted", tr("plots.total"), "dashed"),
     ]
     return [curve for curve in curves if store.has_values(curve.series)]
 
@@ -166,52 +170,55 @@ def _ram_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [
         CurveSpec(store, "rss", "curve_a", tr("plots.trainer")),
         CurveSpec(store, "ram_used", "curve_b", tr("plots.all_programs")),
-        CurveSpec(store, "ram_total", "muted", tr("plots.total"), style="dashed"),
+        CurveSpec(store, "ram_total", "muted", tr("plots.total"), "dashed"),
     ]
 
 
 # --- plots -------------------------------------------------------------------------------------------------
 
+_LOSS_MARKERS: Final = (
+    MarkerSpec("best", "curve_b", "plots.best_eval"),
+    MarkerSpec("checkpoint", "curve_c", "plots.checkpoint"),
+    MarkerSpec("bad", "bad", "plots.bad_step"),
+    MarkerSpec("memory", "curve_d", "plots.oom_recovery"),
+    MarkerSpec("resume", "muted", "plots.resumed"),
+)
 PLOTS: Final = {
     "loss": PlotSpec(
-        "plots.loss", _loss_curves, "train_loss", format_value=formatting.format_loss, widest_value="00.0000",
+        "plots.loss", _loss_curves, "train_loss", format_value=formatting.format_loss, markers=_LOSS_MARKERS,
         in_overview=True,
     ),
     "speed": PlotSpec(
-        "plots.tokens_per_second", series="tokens_per_s", format_value=formatting.format_rate, widest_value="000,000",
-        in_overview=True,
+        "plots.tokens_per_second", series="tokens_per_s", format_value=formatting.format_rate, in_overview=True
     ),
     "memory": PlotSpec(
         "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal, in_overview=True,
         from_zero=True,
     ),
     "time": PlotSpec("plots.step_time_ms", _time_curves, from_zero=True),
-    "learning_rate": PlotSpec(
-        "plots.learning_rate", format_value=_format_learning_rate, widest_value="0.00e-0", in_overview=True
-    ),
-    "grad_norm": PlotSpec("plots.gradient_norm", widest_value="0.000000", in_overview=True),
-    "mfu": PlotSpec("plots.mfu", scale=100.0, group="hardware", from_zero=True),
+    "learning_rate": PlotSpec("plots.learning_rate", format_value=_format_learning_rate, in_overview=True),
+    "grad_norm": PlotSpec("plots.gradient_norm", in_overview=True),
+    "mfu": PlotSpec("plots.mfu", scale=100.0, optional=True, from_zero=True),
     "gpu_util": PlotSpec(
-        "plots.gpu_utilization", _gpu_curves, scale=100.0, format_value=_format_integer, group="hardware",
+        "plots.gpu_utilization", _gpu_curves, scale=100.0, format_value=_format_integer, optional=True,
         from_zero=True, minimum_top=100.0,
     ),
-    "power": PlotSpec("plots.power_w", _power_curves, format_value=_format_integer, group="hardware", from_zero=True),
-    "temperature": PlotSpec("plots.temperature_c", _gpu_curves, format_value=_format_integer, group="hardware"),
-    "clock": PlotSpec(
-        "plots.clock_mhz", _gpu_curves, format_value=_format_integer, widest_value="0,000", group="hardware",
-        from_zero=True,
+    "power": PlotSpec("plots.power_w", _power_curves, format_value=_format_integer, optional=True, from_zero=True),
+    "temperature": PlotSpec(
+        "plots.temperature_c", _gpu_curves, format_value=_format_integer, optional=True,
+        markers=(MarkerSpec("hot", "bad", "plots.thermal_throttling"),),
     ),
+    "clock": PlotSpec("plots.clock_mhz", _gpu_curves, format_value=_format_integer, optional=True, from_zero=True),
     "vram": PlotSpec(
-        "plots.vram_gpu_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
+        "plots.vram_gpu_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, optional=True,
         from_zero=True,
     ),
     "cpu": PlotSpec(
-        "plots.cpu_usage", scale=100.0, format_value=_format_integer, group="hardware", from_zero=True,
+        "plots.cpu_usage", scale=100.0, format_value=_format_integer, optional=True, from_zero=True,
         minimum_top=100.0,
     ),
     "ram": PlotSpec(
-        "plots.ram_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
-        from_zero=True,
+        "plots.ram_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, optional=True, from_zero=True
     ),
 }  # fmt: skip
 """By name. There is a plot `vram.INDEX` for each GPU."""
@@ -229,16 +236,16 @@ def detail_plots(store: MetricStore | None, *, comparing: bool) -> list[str]:
     for name, spec in PLOTS.items():
         if name == "memory" and not comparing:  # `vram` and `ram` have more
             continue
-        if spec.group == "training":
+        if not spec.optional:
             names.append(name)
         elif store is not None:
             instances = [f"vram.{gpu}" for gpu in store.gpu_indices()] if name == "vram" else [name]
-            names += [one for one in instances if _has_values(store, one)]
+            names += [one for one in instances if has_values(curve_specs(one, store, (), None))]
     return names
 
 
-def _has_values(store: MetricStore, name: str) -> bool:
-    return any(store.has_values(curve.series) for curve in curve_specs(name, store, (), None))
+def has_values(curves: Sequence[CurveSpec]) -> bool:
+    return any(curve.store.has_values(curve.series) for curve in curves)
 
 
 def title(name: str, store: MetricStore | None) -> str:
@@ -246,11 +253,6 @@ def title(name: str, store: MetricStore | None) -> str:
     if name == "memory" and not (store is not None and store.gpu_indices()):
         return tr("plots.trainer_memory_gib")
     return tr(get_spec(name).title, index=name.partition(".")[2])
-
-
-def format_value(name: str, value: float) -> str:
-    """Return a value in the unit of the plot."""
-    return "–" if value != value else get_spec(name).format_value(value)
 
 
 def curve_specs(name: str, store: MetricStore, overlays: Sequence[Overlay], run_name: str | None) -> list[CurveSpec]:
@@ -264,18 +266,16 @@ def curve_specs(name: str, store: MetricStore, overlays: Sequence[Overlay], run_
             if name != "memory" or bool(run.store.gpu_indices()) is bool(store.gpu_indices()):
                 own += _compared_curves(name, run.store, run.name, run.color, run.style)
         return own
-    if spec.curves is not None:
-        return spec.curves(store, name)
-    return [CurveSpec(store, spec.series or name)]
+    return [CurveSpec(store, spec.series or name)] if spec.curves is None else spec.curves(store, name)
 
 
 def _compared_curves(name: str, store: MetricStore, run: str, color: str, style: LineStyle) -> list[CurveSpec]:
     """Return the curves of one of several runs, in one color."""
     series = _memory_series(store) if name == "memory" else get_spec(name).series or name
-    curves = [CurveSpec(store, series, color, run, style=style, smoothed=name == "loss", run=run)]
+    curves = [CurveSpec(store, series, color, run, style, smoothed=name == "loss", run=run)]
     if name == "loss":
         label = f"{run} ({tr('plots.eval')})"
-        curves.append(CurveSpec(store, "eval_loss", color, label, style="dotted", in_legend=False, run=run))
+        curves.append(CurveSpec(store, "eval_loss", color, label, "dotted", in_legend=False, run=run))
     return curves
 
 

@@ -29,36 +29,33 @@ class Tiles(TranslatableWidget):
         self._store = store
         steps, _ = store.series("train_loss")
         step = tr("common.step_lower", step=formatting.format_count(float(steps[-1]))) if len(steps) else ""
-        mfu = store.last_value("mfu")
+        best, mfu = store.best_eval(), store.last_value("mfu")
         share = "" if mfu is None else tr("plots.share_of_peak", share=f"{mfu:.0%}")
+        caption = ""
+        if best is not None:
+            at, loss = formatting.format_count(best[0]), formatting.format_loss(best[1])
+            caption = tr("plots.best_at_step", loss=loss, step=at)
         self._display("loss", formatting.format_loss(store.last_value("train_loss")), step)
-        self._display("eval", formatting.format_loss(store.last_value("eval_loss")), _format_best(store))
+        self._display("eval", formatting.format_loss(store.last_value("eval_loss")), caption)
         self._display("speed", formatting.format_rate(store.last_value("tokens_per_s")), share)
         self._display("memory", *_format_memory(store))
 
-    def _display(self, name: str, value: str, caption: str) -> None:
+    def _display(self, name: str, value: str = "", caption: str = "") -> None:
         on_gpu = self._store is not None and bool(self._store.gpu_indices())
         title, tooltip = {
-            "loss": ("plots.training_loss", ""),
-            "eval": ("plots.eval_loss", "plots.eval_loss_hint"),
-            "speed": ("plots.tokens_per_second", "plots.loss_tokens_hint"),
-            "memory": ("plots.vram" if on_gpu else "plots.trainer_memory", ""),
+            "loss": (tr("plots.training_loss"), ""),
+            "eval": (tr("plots.eval_loss"), tr("plots.eval_loss_hint")),
+            "speed": (tr("plots.tokens_per_second"), tr("plots.loss_tokens_hint")),
+            "memory": (tr("plots.vram") if on_gpu else tr("plots.trainer_memory"), ""),
         }[name]
-        self.tiles[name].display(TileContent(tr(title), value, caption, tr(tooltip) if tooltip else ""))
+        self.tiles[name].display(TileContent(title, value, caption, tooltip))
 
     def retranslate(self) -> None:
-        for name in self.tiles:
-            self._display(name, "", "")
         if self._store is not None:
             self.display(self._store)
-
-
-def _format_best(store: MetricStore) -> str:
-    best = store.best_eval()
-    if best is None:
-        return ""
-    loss, step = formatting.format_loss(best.value), formatting.format_count(best.step)
-    return tr("plots.best_at_step", loss=loss, step=step)
+        else:
+            for name in self.tiles:
+                self._display(name)
 
 
 def _format_memory(store: MetricStore) -> tuple[str, str]:

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QSlider, QWidget
+from PySide6.QtWidgets import QCheckBox, QSlider, QWidget
 
 from app.texts import tr
-from app.theme.palette import SPACING
-from app.widgets.basic import NoScrollComboBox, TranslatableWidget, label, push_button, set_object_name
+from app.widgets.basic import (
+    NoScrollComboBox,
+    TranslatableWidget,
+    horizontal_layout,
+    label,
+    push_button,
+    set_object_name,
+)
 
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import Axis
@@ -41,20 +47,14 @@ class Toolbar(TranslatableWidget):
         self._smoothing_label, self._axis_label = label(), label()
         self.show_all_button = push_button("showAll")
         self.show_all_button.setEnabled(False)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(SPACING)
-        row.addWidget(self._smoothing_label)
-        row.addWidget(self.smoothing, 1)
-        row.addWidget(self.log_scale)
-        row.addWidget(self.clip)
+        row = horizontal_layout(self._smoothing_label, (self.smoothing, 1), self.log_scale, self.clip)
         row.addStretch(1)
         for widget in (self._axis_label, self.axis_choice, self.show_all_button):
             row.addWidget(widget)
+        self.setLayout(row)
         self.smoothing.valueChanged.connect(self._update_smoothing_tooltip)
-        self.smoothing.valueChanged.connect(self.changed)
-        self.log_scale.toggled.connect(self.changed)
-        self.clip.toggled.connect(self.changed)
+        for signal in (self.smoothing.valueChanged, self.log_scale.toggled, self.clip.toggled):
+            signal.connect(self.changed)
         self.axis_choice.currentIndexChanged.connect(self.axis_changed)
         self.show_all_button.clicked.connect(self.show_all_requested)
         self.retranslate()
@@ -96,7 +96,6 @@ class Toolbar(TranslatableWidget):
         self.clip.setToolTip(tr("plots.clip_outliers_hint"))
         self._axis_label.setText(tr("plots.x_axis_short"))
         self.axis_choice.setAccessibleName(tr("plots.x_axis"))
-        self.axis_choice.setToolTip(tr("plots.x_axis"))
         for index, text in enumerate((tr("common.unit_steps"), tr("common.unit_tokens"), tr("plots.time"))):
             self.axis_choice.setItemText(index, text)
         self.show_all_button.setText(tr("plots.show_all"))

@@ -1,4 +1,4 @@
-"""Curves: smoothing, and values at a position."""
+"""Smoothing of series."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from app.core.metrics.curves import Curve, ExponentialAverage
-from app.core.metrics.table import MetricTable
-
-
-def table(y: list[float], **more: list[float]) -> MetricTable:
-    """Rows at steps 1, 2, 3 …, each of 10 tokens and half a second."""
-    rows, steps = MetricTable(["y", *more]), np.arange(1.0, len(y) + 1)
-    rows.extend([steps, 10 * steps, steps / 2, np.array(y), *map(np.array, more.values())])
-    return rows
+from app.core.metrics.smoothing import ExponentialAverage
 
 
 def noise(count: int, *, gaps: bool = False) -> np.ndarray:
@@ -24,10 +16,7 @@ def noise(count: int, *, gaps: bool = False) -> np.ndarray:
     if gaps:
         y[rng.random(count) < 0.1] = np.nan
         y[:3] = np.nan
-    return y.astype(np.float32)
-
-
-# --- smoothing ------------------------------------------------------------------------------------------
+    return y
 
 
 def slow_ema(y: list[float], weight: float) -> list[float]:
@@ -78,29 +67,3 @@ def test_smoothing_handles_empty_infinite_and_missing_values() -> None:
     assert np.isfinite(of(np.ones(10_000), 1.0)).all()
     gap = np.concatenate(([1.0], np.full(50_000, np.nan), [2.0]))
     assert of(gap)[-1] == pytest.approx(2.0)
-
-
-# --- curves -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.9])
-def test_a_curve_follows_appended_and_removed_rows(weight: float) -> None:
-    rows = table(noise(500).tolist())
-    curve = Curve(rows, "y", weight)
-    assert curve.y.size == 500
-    rows.append((501.0, 5_010.0, 250.5, 77.0))
-    rows.append((502.0, 5_020.0, 251.0, 78.0))
-    np.testing.assert_allclose(curve.y, Curve(rows, "y", weight).y, rtol=1e-6)
-    rows.truncate_after(400)
-    rows.append((401.0, 4_010.0, 200.5, -88.0))
-    assert curve.y.size == curve.x("step").size == 401
-    np.testing.assert_allclose(curve.y, Curve(rows, "y", weight).y, rtol=1e-6)
-
-
-def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
-    curve = Curve(table([5.0, 4.0, math.nan]), "y")
-    assert curve.value_at("step", 1.4) == 5.0
-    assert curve.value_at("tokens", 16.0) == 4.0
-    for outside in (0.9, 3.0, 3.1):
-        assert math.isnan(curve.value_at("step", outside))
-    assert curve.last() == 4.0
