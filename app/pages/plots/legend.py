@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
-from app.theme.palette import Palette
+from app.theme.palette import SPACING, Palette
 from app.widgets.basic import plain_tooltip
 
 _SYMBOLS: Final = {
@@ -84,8 +85,12 @@ class Legend(QLabel):
         if self._palette is None:
             return
         row_height = self.fontMetrics().height() + 1
+        room = self._max_rows * self.width() // max(1, len(self.entries)) - 4 * SPACING  # for each name
         for show_names in (True, False) if self._show_names else (False,):
-            texts = [self._html(entry, self._palette, show_names) for entry in self.entries]
+            width = _MAX_NAME_WIDTH if show_names else min(room, _MAX_NAME_WIDTH)
+            names = [entry.label if show_names or entry.value is None else "" for entry in self.entries]
+            names = [self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, width) for name in names]
+            texts = map(self._html, self.entries, names, repeat(self._palette))
             self.setText(("&nbsp;" * 2 + " ").join(texts))
             rows = max(1, round(self.heightForWidth(self.width()) / row_height))
             if rows <= self._max_rows:
@@ -94,10 +99,8 @@ class Legend(QLabel):
         lines = [f"{_SYMBOLS[entry.symbol]} {entry.label}" for entry in self.entries if entry.label]
         self.setToolTip("" if show_names else plain_tooltip("\n".join(lines)))
 
-    def _html(self, entry: LegendEntry, palette: Palette, show_names: bool) -> str:
+    def _html(self, entry: LegendEntry, name: str, palette: Palette) -> str:
         """Return one entry, without line breaks."""
-        name = entry.label if show_names or entry.value is None else ""
-        name = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, _MAX_NAME_WIDTH)
         value = "" if entry.value is None else entry.value.rjust(_VALUE_CHARS, _FIGURE_SPACE)
         parts = (
             (_SYMBOLS[entry.symbol] if entry.label else "", getattr(palette, entry.color)),

@@ -35,7 +35,7 @@ class PlotExportController(QObject):
         self._page, self._banners = page, banners
         self.executor = ThreadPoolExecutor(max_workers=1)  # completes what it has begun before the program exits
         self._folder = desktop_shell.documents_folder()  # initial folder of the next dialog
-        self._copied.connect(QGuiApplication.clipboard().setText)
+        self._copied.connect(self._copy)
         self._saved.connect(self._show_saved)
         self._failed.connect(self._show_error)
         page.export_requested.connect(self._on_export_requested)
@@ -104,6 +104,9 @@ class PlotExportController(QObject):
                 self._failed.emit(path, error)
                 return
         self._saved.emit(list(encoders))
+
+    def _copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(text)
 
     def _show_saved(self, paths: list[Path]) -> None:
         self._page.show_message(tr("plots.saved_path", path=paths[0] if len(paths) == 1 else paths[0].parent))
