@@ -44,39 +44,30 @@ class EncodedBatch:
 
 def encode_batch(codec: Codec, batch: Sequence[Content]) -> EncodedBatch:
     """Raises what `Codec` raises."""
-    digests = b"".join([_content_hash(content) for content in batch])
-    hashes = np.frombuffer(digests, "<u8").astype(np.uint64)
-    kind = token_dtype(codec.vocab_size)  # small, since it is sent between processes
-    if isinstance(batch[0], str):
-        texts = codec.encode_texts(batch)  # type: ignore[arg-type]
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        return EncodedBatch(
-            np.concatenate(texts).astype(kind), lengths, hashes, EMPTY_INT64.reshape(-1, 2), EMPTY_INT64, []
-        )
     refused: list[tuple[int, str]] = []
 
     def refuse(number: int, error: TraindeckError) -> None:
         refused.append((number, str(error.params.get("reason", error.code))))
 
-    chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
-    return EncodedBatch(
-        np.concatenate([chat.ids for chat in chats]).astype(kind),
-        np.array([len(chat.ids) for chat in chats]),
-        hashes,
-        np.array([span for chat in chats for span in chat.spans], np.int64).reshape(-1, 2),
-        np.array([len(chat.spans) for chat in chats]),
-        refused,
-        sum(chat.dropped_turns for chat in chats),
-    )
+    spans, counts, dropped = EMPTY_INT64, EMPTY_INT64, 0
+    if isinstance(batch[0], str):
+        parts = codec.encode_texts(batch)  # type: ignore[arg-type]
+    else:
+        chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
+        parts, dropped = [chat.ids for chat in chats], sum(chat.dropped_turns for chat in chats)
+        spans = np.array([span for chat in chats for span in chat.spans], np.int64)
+        counts = np.array([len(chat.spans) for chat in chats])
+    ids = np.concatenate(parts).astype(token_dtype(codec.vocab_size))  # small, since it is sent between processes
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    hashes = np.frombuffer(b"".join(map(_content_hash, batch)), "<u8").astype(np.uint64)
+    return EncodedBatch(ids, lengths, hashes, spans.reshape(-1, 2), counts, refused, dropped)
 
 
 def _content_hash(content: Content) -> bytes:
     # The lengths distinguish ("ab", "c") from ("a", "bc").
-    if isinstance(content, str):
-        text = content
-    else:
-        text = "".join([f"\0{len(part)}\0{part}" for turn in content for part in turn[1:]])
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()
+    if not isinstance(content, str):
+        content = "".join([f"\0{len(part)}\0{part}" for turn in content for part in turn[1:]])
+    return hashlib.blake2b(content.encode("utf-8"), digest_size=8).digest()
 
 
 # --- worker processes ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import multiprocessing
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
-from trainer_core.data.documents import DocumentStream, StreamPosition
+from trainer_core.data.documents import DocumentStream, RowCounts, StreamPosition
 from trainer_core.data.encode_batch import EncodedBatch, encode_batch, encode_in_worker, init_worker
 from trainer_core.data.report.statistics import count_duplicates, count_overlap
 from trainer_core.data.sources import DatasetScans
@@ -90,11 +90,11 @@ def encode_documents(
     """
     processes = choose_num_processes(config, scans.bytes, tokenizer)
     try:
-        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, processes).run()
+        return _encode(working, tokenizer, scans, config, recorder, fast, processes)
     except BrokenProcessPool:  # e.g. killed by the system for lack of memory
         logging.getLogger(__name__).warning("an encoding process was lost; encoding continues in the main process")
         recorder.restore(cache.read_journal(working).get("warnings", ()))
-        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, 0).run()
+        return _encode(working, tokenizer, scans, config, recorder, fast, 0)
 
 
 def choose_num_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
@@ -106,107 +106,96 @@ def choose_num_processes(config: Config, data_bytes: int, tokenizer: Path) -> in
     return max(0, min(usable_threads(), _MAX_PROCESSES, fitting))
 
 
-class _PendingBatch(NamedTuple):
-    """A batch being encoded, and the state of the stream after it."""
+def _encode(
+    working: Path,
+    tokenizer: Path,
+    scans: DatasetScans,
+    config: Config,
+    recorder: WarningRecorder,
+    fast: bool,
+    processes: int,
+) -> dict[str, Any]:
+    journal = {**cache.read_journal(working), "fast": fast}
+    stream = DocumentStream(scans.all, config, recorder, journal.get("position"))
+    codec = Codec.load(tokenizer, fast)
+    writer = CacheWriter(working, codec, config, journal, stream.path_of, scans.first_validation_file)
+    # The tokenizer was trained first, on the training data.
+    offset = 0.0 if config.tokenizer else float(sum(one.bytes for one in scans.train))
+    batches = batch_documents(stream, _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS)
+    pool = _start_pool(processes, tokenizer, fast) if processes else None
+    try:
+        for batch in _encode_batches(batches, stream, codec, recorder, pool, 2 * processes):
+            writer.write(batch.documents, batch.encoded, stream.bad)
+            is_due = writer.is_commit_due()
+            try:
+                recorder.progress("preparing", offset + batch.done, offset + stream.total, "bytes")
+                recorder.poll()
+            except BaseException:
+                is_due = True
+                raise
+            finally:
+                if is_due and batch.position is not None:
+                    writer.commit(batch.position, recorder.warnings[: batch.num_warnings])
+        counts = writer.finish(recorder)
+        return {**counts, "warnings": recorder.warnings, "report": writer.report(stream.counts)}
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+        writer.abort()
+
+
+class _EncodedDocuments(NamedTuple):
+    """A batch, and the state of the stream after it."""
 
     documents: list[Document]
-    encoded: Future[EncodedBatch]
+    encoded: EncodedBatch
     done: float  # bytes
     position: StreamPosition | None
     num_warnings: int  # recorded so far
 
 
-class _EncodePipeline:
-    """Reads batches, encodes them here or in a pool, and writes them in order."""
+def _encode_batches(
+    batches: Iterable[list[Document]],
+    stream: DocumentStream,
+    codec: Codec,
+    recorder: WarningRecorder,
+    pool: ProcessPoolExecutor | None,
+    limit: int,
+) -> Iterator[_EncodedDocuments]:
+    """Encodes batches here or in a pool, in order. Reads at most `limit` of them ahead."""
+    pending: deque[tuple[list[Document], Future[EncodedBatch], tuple[float, StreamPosition | None, int]]] = deque()
 
-    def __init__(
-        self,
-        working: Path,
-        tokenizer: Path,
-        scans: DatasetScans,
-        config: Config,
-        recorder: WarningRecorder,
-        fast: bool,
-        processes: int,
-    ) -> None:
-        journal = {**cache.read_journal(working), "fast": fast}
-        self._recorder, self._num_processes = recorder, processes
-        self._batch_chars = _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS
-        self._stream = DocumentStream(scans.all, config, recorder, journal.get("position"))
-        self._codec = Codec.load(tokenizer, fast)
-        self._worker_arguments = (tokenizer, fast)
-        first = scans.first_validation_file
-        self._writer = CacheWriter(working, self._codec, config, journal, self._stream.path_of, first)
-        # The tokenizer was trained first, on the training data.
-        self._progress_offset = 0.0 if config.tokenizer else float(sum(one.bytes for one in scans.train))
+    def await_first() -> _EncodedDocuments:
+        documents, encoded, state = pending.popleft()
+        while not encoded.done():
+            wait([encoded], _POLL_INTERVAL_S)
+            recorder.poll()
+        return _EncodedDocuments(documents, encoded.result(), *state)
 
-    def run(self) -> dict[str, Any]:
-        writer = self._writer
-        pool = self._start_pool()
-        try:
-            self._encode_all(pool)
-            counts = writer.finish(self._recorder)
-            report = asdict(self._stream.counts)
-            report["bad"] += writer.refused
-            report["first_bad"] = report["first_bad"] or writer.first_refused
-            return {**counts, "warnings": self._recorder.warnings, "report": {**report, **writer.report()}}
-        finally:
-            if pool is not None:
-                pool.shutdown(wait=True, cancel_futures=True)
-            writer.abort()
+    for documents in batches:
+        contents = [document.turns or document.text for document in documents]
+        state = stream.done, stream.position, len(recorder.warnings)
+        if pool is None:
+            yield _EncodedDocuments(documents, encode_batch(codec, contents), *state)
+            continue
+        pending.append((documents, pool.submit(encode_in_worker, contents), state))
+        while len(pending) > limit or (pending and pending[0][1].done()):
+            yield await_first()
+    while pending:
+        yield await_first()
 
-    def _start_pool(self) -> ProcessPoolExecutor | None:
-        if not self._num_processes:
-            return None
-        # spawn on every system: Windows has nothing else, and a fork of a process with threads can hang
-        context = multiprocessing.get_context("spawn")
-        try:
-            pool = ProcessPoolExecutor(self._num_processes, context, init_worker, self._worker_arguments)
-            for _ in range(self._num_processes):
-                pool.submit(int)  # starts the processes
-        except (OSError, NotImplementedError):  # no semaphores, in some containers
-            return None
-        return pool
 
-    def _encode_all(self, pool: ProcessPoolExecutor | None) -> None:
-        pending: deque[_PendingBatch] = deque()
-        for batch in batch_documents(self._stream, self._batch_chars):
-            contents = [document.turns or document.text for document in batch]
-            if pool is None:
-                encoded: Future[EncodedBatch] = Future()
-                encoded.set_result(encode_batch(self._codec, contents))
-            else:
-                encoded = pool.submit(encode_in_worker, contents)
-            state = self._stream.done, self._stream.position, len(self._recorder.warnings)
-            pending.append(_PendingBatch(batch, encoded, *state))
-            while len(pending) > 2 * self._num_processes or (pending and pending[0].encoded.done()):
-                self._write(pending.popleft())
-        while pending:
-            self._write(pending.popleft())
-
-    def _write(self, pending: _PendingBatch) -> None:
-        """Write a batch and commit if due. A stop commits first."""
-        encoded = self._wait(pending.encoded)
-        writer, offset = self._writer, self._progress_offset
-        writer.bad_rows = self._stream.bad
-        writer.write(pending.documents, encoded)
-        is_due = writer.is_commit_due()
-        try:
-            self._recorder.progress("preparing", offset + pending.done, offset + self._stream.total, "bytes")
-            self._recorder.poll()
-        except BaseException:
-            is_due = True
-            raise
-        finally:
-            if is_due and pending.position is not None:
-                writer.commit(pending.position, self._recorder.warnings[: pending.num_warnings])
-
-    def _wait(self, future: Future[EncodedBatch]) -> EncodedBatch:
-        while True:
-            try:
-                return future.result(_POLL_INTERVAL_S)
-            except TimeoutError:
-                self._recorder.poll()
+def _start_pool(processes: int, tokenizer: Path, fast: bool) -> ProcessPoolExecutor | None:
+    """None without semaphores, as in some containers."""
+    # spawn on every system: Windows has nothing else, and a fork of a process with threads can hang
+    context = multiprocessing.get_context("spawn")
+    try:
+        pool = ProcessPoolExecutor(processes, context, init_worker, (tokenizer, fast))
+        for _ in range(processes):
+            pool.submit(int)  # starts the processes
+    except (OSError, NotImplementedError):
+        return None
+    return pool
 
 
 def batch_documents(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
@@ -256,19 +245,16 @@ class CacheWriter:
         except BaseException:
             self.abort()
             raise
-        self.bad_rows = 0  # found by the reader
-        self.refused: int = journal.get("refused", 0)  # conversations that the chat template rejects
-        self.first_refused: dict[str, str] = journal.get("first_refused", {})
-        self.dropped_turns: int = journal.get("dropped_turns", 0)  # turns that the chat template cannot write
+        self._refused: int = journal.get("refused", 0)  # conversations that the chat template rejects
+        self._first_refused: dict[str, str] = journal.get("first_refused", {})
+        self._dropped_turns: int = journal.get("dropped_turns", 0)  # turns that the chat template cannot write
         self._last_commit_time = time.monotonic()
 
-    def encode_and_write(self, batch: list[Document]) -> None:
-        self.write(batch, encode_batch(self._codec, [document.turns or document.text for document in batch]))
-
-    def write(self, batch: list[Document], encoded: EncodedBatch) -> None:
+    def write(self, batch: list[Document], encoded: EncodedBatch, bad_rows: int) -> None:
+        """Raises `data.bad_row` or `data.too_many_bad_rows`; `bad_rows` counts those that the reader found."""
         for number, reason in encoded.refused:
-            self._record_refused(batch[number], reason)
-        self.dropped_turns += encoded.dropped_turns
+            self._record_refused(batch[number], reason, bad_rows)
+        self._dropped_turns += encoded.dropped_turns
         held_out = self._held_out_mask(batch)
         for name, split in self._splits.items():
             wanted = held_out if name == "validation" else ~held_out
@@ -282,15 +268,15 @@ class CacheWriter:
             return self._held_out_selector.mask(np.array([document.split_unit for document in batch]))
         return np.array([document.file for document in batch]) >= self._first_validation_file
 
-    def _record_refused(self, document: Document, reason: str) -> None:
+    def _record_refused(self, document: Document, reason: str, bad_rows: int) -> None:
         params = {"path": self._path_of(document.file), "position": f"row {document.row + 1}", "reason": reason}
-        self.refused += 1
-        self.first_refused = self.first_refused or params
+        self._refused += 1
+        self._first_refused = self._first_refused or params
         if self._config.on_bad_row == "stop":
             raise TraindeckError("data.bad_row", **params)
-        count = self.refused + self.bad_rows
+        count = self._refused + bad_rows
         if 0 < self._config.bad_row_limit < count:
-            raise TraindeckError("data.too_many_bad_rows", count=count, **self.first_refused)
+            raise TraindeckError("data.too_many_bad_rows", count=count, **self._first_refused)
 
     def is_commit_due(self) -> bool:
         return time.monotonic() - self._last_commit_time > _COMMIT_INTERVAL_S
@@ -302,9 +288,9 @@ class CacheWriter:
             "position": position,
             "warnings": warnings,
             "fast": self._fast,
-            "refused": self.refused,
-            "first_refused": self.first_refused,
-            "dropped_turns": self.dropped_turns,
+            "refused": self._refused,
+            "first_refused": self._first_refused,
+            "dropped_turns": self._dropped_turns,
         }
         cache.write_journal(self._working, state)
         self._last_commit_time = time.monotonic()
@@ -312,19 +298,23 @@ class CacheWriter:
     def finish(self, recorder: Reporter) -> dict[str, Any]:
         """Complete all files. Returns the documents and tokens of each split."""
         counts = {name: split.finish() for name, split in self._splits.items()}
-        if self.refused:
-            recorder.warn("data.rows_skipped", count=self.refused, **self.first_refused)
-        if self.dropped_turns:
-            recorder.warn("data.turns_left_out", count=self.dropped_turns)
+        if self._refused:
+            recorder.warn("data.rows_skipped", count=self._refused, **self._first_refused)
+        if self._dropped_turns:
+            recorder.warn("data.turns_left_out", count=self._dropped_turns)
         return counts
 
-    def report(self) -> dict[str, Any]:
+    def report(self, counts: RowCounts) -> dict[str, Any]:
+        """The counts of the rows that were read, and of what was found in them."""
         train, validation = (self._working / name / HASHES_FILE for name in SPLITS)
         return {
+            **asdict(counts),
+            "bad": counts.bad + self._refused,
+            "first_bad": counts.first_bad or self._first_refused,
             "duplicates": count_duplicates(train, validation),
             "validation_rows": validation.stat().st_size // 8,
             "overlap": count_overlap(train, validation),
-            "left_out_turns": self.dropped_turns,
+            "left_out_turns": self._dropped_turns,
         }
 
     def abort(self) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from trainer_core import protocol
 from trainer_core.config import Config, knobs
 from trainer_core.data.columns import Task
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
+from trainer_core.data.encode_batch import encode_batch
 from trainer_core.data.encoder import CacheWriter, WarningRecorder, batch_documents
 from trainer_core.data.prepare import (
     PreparedData,
@@ -119,7 +120,8 @@ def _report_sample(
     last_unit = -1
     try:
         for batch in batch_documents(stream, _ENCODE_BATCH_CHARS):
-            writer.encode_and_write(batch)
+            encoded = encode_batch(codec, [document.turns or document.text for document in batch])
+            writer.write(batch, encoded, stream.bad)
             for document in batch:
                 rows[document.file] += document.split_unit != last_unit
                 characters[document.file] += document.characters
@@ -131,9 +133,7 @@ def _report_sample(
         writer.finish(reporter)
     finally:
         writer.abort()
-    counts = asdict(stream.counts) | writer.report()
-    counts["bad"] += writer.refused
-    counts["first_bad"] = counts["first_bad"] or writer.first_refused
+    counts = writer.report(stream.counts)
     files = [file for scan in sampled.all for file in scan.files]
     read = {number: stream.sampled_bytes.get(number, file.bytes) for number, file in enumerate(files)}
     task = common_task(scans.all)
