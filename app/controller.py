@@ -204,7 +204,6 @@ class Controller(QObject):
         self._list_task.finished.connect(window.playground.refresh_checkpoints)
         self.queue_controller.connect_page(window.queue)
         window.samples.sample_requested.connect(self.active_run.process.sample)
-        window.runs.refresh.clicked.connect(self._refresh_runs)
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
     def _open_in_playground(self, checkpoint: Path) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import psutil
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
@@ -31,12 +30,6 @@ _MAX_LINE_BYTES: Final = 1024 * 1024  # longer lines are cut
 _MAX_OUTPUT_CHARS: Final = 4_000
 _KILL_RETRY_MS: Final = 3_000
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
-
-
-class _HelloVersion(msgspec.Struct, tag_field="type", tag="hello"):
-    """The part of `hello` that every protocol version has."""
-
-    version: list[int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +234,7 @@ class TrainerProcess(QObject):
         try:
             event = protocol.decode_event(line)
         except protocol.ProtocolError:
-            if (version := _newer_version(line)) is not None:
-                self.protocol_incompatible.emit(version)
-            else:
-                self._handle_output(line, is_error=False)
+            self._handle_output(line, is_error=False)
             return
         if isinstance(event, protocol.Error):
             self._error_event = event
@@ -266,15 +256,6 @@ class TrainerProcess(QObject):
         if process is not None:
             process.deleteLater()
         self.finished.emit(outcome)
-
-
-def _newer_version(line: bytes) -> tuple[int, int] | None:
-    """The version of a `hello` event of a newer major version that cannot be decoded; else None."""
-    try:
-        major, minor = map(int, msgspec.json.decode(line, type=_HelloVersion).version[:2])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return (major, minor) if major > protocol.VERSION[0] else None
 
 
 def kill_tree(process: psutil.Process) -> None:

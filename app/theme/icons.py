@@ -28,7 +28,6 @@ IconName = Literal[
     "down",
     "queue",
     "eye",
-    "dice",
     "ring",
     "here",
     "dots",

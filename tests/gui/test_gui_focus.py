@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_being_exported_leaves_the_focus_with_the_checkpoin
 ) -> None:
     path = add(own_folders, "one")
     page = open_page(qtbot, controller, 1)
-    page.select([path])
+    page.table.select([path])
     export = page.details.checkpoints.export
     qtbot.waitUntil(export.isEnabled)
     export.setFocus(Qt.FocusReason.TabFocusReason)
@@ -127,11 +127,11 @@ def test_keys_go_on_from_where_a_row_was_taken_away(controller: Controller, qtbo
     paths = [add(own_folders, f"run {place}", age_s=1000 + place) for place in range(5)]
     page = open_page(qtbot, controller, 5)
     focus(qtbot, page)
-    page.select([paths[2]])
+    page.table.select([paths[2]])
     page.run_actions["archive"].trigger()
-    qtbot.waitUntil(lambda: page.model.rowCount() == 4)
-    qtbot.keyClick(page.table, Qt.Key.Key_Up)
-    assert page.paths() == [paths[1]]
+    qtbot.waitUntil(lambda: page.proxy.rowCount() == 4)
+    qtbot.keyClick(page.table, Qt.Key.Key_Down)
+    assert page.paths() == [paths[3]]
 
 
 def test_keys_go_on_from_where_a_waiting_run_was_taken_away(controller: Controller, qtbot: QtBot) -> None:
@@ -144,5 +144,5 @@ def test_keys_go_on_from_where_a_waiting_run_was_taken_away(controller: Controll
     qtbot.wait(1)  # keys of a table are known from the turn after it was shown
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert [item.name for item in items(controller)] == ["one", "two", "four"]
-    qtbot.keyClick(table, Qt.Key.Key_Up)
-    assert [item.name for item in table.selected_rows()] == ["two"]
+    qtbot.keyClick(table, Qt.Key.Key_Down)
+    assert [item.name for item in table.selected_rows()] == ["four"]

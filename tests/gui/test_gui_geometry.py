@@ -94,7 +94,7 @@ def test_details_of_no_run_have_nothing_to_scroll(make_window: MakeWindow, qtbot
     controller.window.resize(860, 720)
     page = open_page(qtbot, controller, 1)
     assert page.details.isVisible()
-    page.select([])
+    page.table.select([])
     qtbot.wait(20)
     assert not any(bar.isVisible() for bar in page.details.findChildren(QScrollBar))
     assert "Select a run" in page.details.hint.text()

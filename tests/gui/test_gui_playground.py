@@ -235,7 +235,7 @@ def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: Qt
     shown = page.columns[0].transcript.toPlainText()
     assert shown.index("1 加 1？") < shown.index("和 2？")
     click(qtbot, page.new)
-    assert page.columns[0].transcript.note.isVisible()
+    assert page.columns[0].transcript.placeholder.isVisible()
     generate(controller, qtbot, "1 加 1？")
     assert session.turns[-1].prompt_tokens == one.prompt_tokens
     click(qtbot, page.columns[0].copy)
@@ -364,7 +364,7 @@ def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWind
     controller = make_window()
     controller.window.show_page("try")
     page = controller.window.playground
-    note = page.columns[0].transcript.note
+    note = page.columns[0].transcript.placeholder
     qtbot.waitUntil(lambda: "No checkpoint yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)

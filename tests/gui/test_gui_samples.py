@@ -27,13 +27,6 @@ def lines(page: SamplesPage) -> list[str]:
     return [line for line in page.text.toPlainText().splitlines() if line]
 
 
-def choose(page: SamplesPage, *, order: str = "newest", prompt: str | None = None) -> None:
-    page.order.setCurrentIndex(page.order.findData(order))
-    page.order.activated.emit(page.order.currentIndex())
-    page.filter.setCurrentIndex(page.filter.findData(prompt))
-    page.filter.activated.emit(page.filter.currentIndex())
-
-
 def test_the_newest_samples_are_at_the_top(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = open_page(make_window, qtbot)
     assert [line for line in lines(page) if line.startswith("Step")] == [
@@ -43,7 +36,8 @@ def test_the_newest_samples_are_at_the_top(make_window: MakeWindow, qtbot: QtBot
 
 def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = open_page(make_window, qtbot)
-    choose(page, order="prompt")
+    page.order.setCurrentIndex(1)
+    page.order.activated.emit(1)
     assert lines(page)[:7] == [
         "def  3 samples, steps 100 to 300",
         "Step 300",
@@ -54,20 +48,6 @@ def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) ->
         "def def-100",
     ]
     assert lines(page)[7] == "import os  3 samples, steps 100 to 300"
-
-
-def test_the_prompt_filter_is_kept_when_a_new_prompt_arrives(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = open_page(make_window, qtbot)
-    choose(page, prompt="import os\n")
-    assert "def-300" not in page.text.toPlainText()
-    samples = list(page._samples)
-    samples.append(Sample(step=310, prompt="class ", text="X"))
-    page.display(samples, can_request=False)
-    assert page.filter.count() == 4
-    assert page.filter.currentData() == "import os\n"
-    assert "X" not in page.text.toPlainText()
-    choose(page)
-    assert lines(page)[1] == "class X"
 
 
 def test_a_new_sample_does_not_move_the_visible_text(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -144,7 +144,7 @@ def test_the_text_of_the_current_cell_has_full_contrast(
     path = add(own_folders, "WWWWMMMM")
     controller = make_window(theme=theme)
     page = open_page(qtbot, controller, 1)
-    page.select([path])
+    page.table.select([path])
     focus(qtbot, page)
     cell = page.table.visualRect(page.model.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()

@@ -272,13 +272,6 @@ def newer_version() -> int:
     return 0
 
 
-def unreadable_version() -> int:
-    """A newer protocol version whose `hello` cannot be decoded."""
-    _out.write(b'{"type":"hello","version":[%d,0,"beta"],"pid":"p-1"}\n' % (protocol.VERSION[0] + 2))
-    _out.flush()
-    return 0
-
-
 def error() -> int:
     """An error event for missing data."""
     emit(hello())
@@ -341,7 +334,7 @@ def slow_check() -> int:
 
 MODES: tuple[Callable[[], int], ...] = (
     ok, traceback, abort, silent_exit, flood, flood_of_output, garbage, endless_line, split_lines, echo, slow_stop,
-    ignored_stop, child_process, newer_version, unreadable_version, error, preview, slow_preview, check, slow_check,
+    ignored_stop, child_process, newer_version, error, preview, slow_preview, check, slow_check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -65,14 +65,6 @@ def _manifest_hash(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(content.encode("ascii")).hexdigest()
 
 
-def _is_manifest_intact(manifest: dict[str, Any]) -> bool:
-    """Whether the manifest is as written. Early manifests of version 0.1 have no hash."""
-    names = set(manifest) - {"sha256"}
-    return names == {"step", "kind", "eval_loss", "files"} and (
-        "sha256" not in manifest or manifest["sha256"] == _manifest_hash(manifest)
-    )
-
-
 def read_info(folder: Path) -> CheckpointInfo | None:
     """Read the manifest without verification; None if it is missing or unreadable."""
     try:
@@ -97,7 +89,7 @@ def verify_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
         with files.open_with_retry(folder / MANIFEST) as file:
             manifest = json.load(file)
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
-        changed = not _is_manifest_intact(manifest)
+        changed = manifest["sha256"] != _manifest_hash(manifest)
     except OSError as error:
         return {MANIFEST: f"“{MANIFEST}” cannot be read: {error.strerror}"}
     except _READ_ERRORS:

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent, QTextCursor
-from PySide6.QtWidgets import QBoxLayout, QSizePolicy, QTextEdit
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import QSizePolicy
 
 from app.core.conversation import Turn
 from app.pages.performance import execution_texts
 from app.services import desktop_shell
 from app.services.generation_session import GenerationSession
 from app.texts import tr
-from app.theme.palette import SPACING, Palette
+from app.theme.palette import Palette
 from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
     NoScrollComboBox,
     TranslatableWidget,
     horizontal_layout,
-    placeholder_label,
     plain_tooltip,
     push_button,
     restyle,
     set_object_name,
     vertical_layout,
 )
-from app.widgets.raw_text import char_format, line_block_format, raw_char_format, set_raw_text_font
+from app.widgets.generated_text import GeneratedTextView
+from app.widgets.raw_text import raw_char_format
 from trainer_core import protocol
 from trainer_core.runs.checkpoint_dir import CheckpointInfo
-
-_NARROW: Final = 380  # pixels; below, the two choices are stacked
 
 
 class ModelColumn(TranslatableWidget):
@@ -54,9 +51,8 @@ class ModelColumn(TranslatableWidget):
             combo.setMinimumContentsLength(6)
         self.transcript = Transcript(palette)
         self.status, self.copy = set_object_name(ElidedLabel(), "tryStatus"), push_button("tryCopy")
-        self._choices = horizontal_layout((self.run, 2), (self.checkpoint, 3))
         layout = vertical_layout()
-        layout.addLayout(self._choices)
+        layout.addLayout(horizontal_layout((self.run, 2), (self.checkpoint, 3)))
         layout.addWidget(self.transcript, 1)
         layout.addLayout(horizontal_layout((self.status, 1), self.copy))
         self.setLayout(layout)
@@ -122,32 +118,20 @@ class ModelColumn(TranslatableWidget):
         self._listed = None
         self.display(self._runs, self._training_run)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
-        super().resizeEvent(event)
-        direction = QBoxLayout.Direction
-        self._choices.setDirection(direction.TopToBottom if self.width() < _NARROW else direction.LeftToRight)
 
-
-class Transcript(QTextEdit):
+class Transcript(GeneratedTextView):
     """Prompts and generated texts, oldest first. New tokens are appended; other changes render everything anew."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self._palette = palette
+        super().__init__(palette, "transcript")
         self._turns: Sequence[Turn] = ()
         self._rendered: list[tuple[object, ...]] = []
         self._rendered_length = 0  # characters of the newest text
-        self.setObjectName("transcript")
-        self.setReadOnly(True)
-        self.setUndoRedoEnabled(False)
-        self.document().setDocumentMargin(SPACING)
-        set_raw_text_font(self)
-        self.note = placeholder_label(self)
 
     def display(self, turns: Sequence[Turn]) -> None:
         """Update the text. Follow its end if the view is there, or if a turn was added."""
         self._turns = turns
-        self.note.setVisible(not turns)
+        self.placeholder.setVisible(not turns)
         state: list[tuple[object, ...]] = [(turn, turn.step, turn.chat, turn.status) for turn in turns]
         bar = self.verticalScrollBar()
         at_end = bar.value() >= bar.maximum() - 4 or len(state) > len(self._rendered)
@@ -157,16 +141,12 @@ class Transcript(QTextEdit):
         elif turns and len(turns[-1].text) > self._rendered_length:
             cursor = QTextCursor(self.document())
             cursor.movePosition(QTextCursor.MoveOperation.End)
-            cursor.insertText(turns[-1].text[self._rendered_length :], raw_char_format(self._palette.text))
+            cursor.insertText(turns[-1].text[self._rendered_length :], raw_char_format(self.colors.text))
         else:
             return
         self._rendered_length = len(turns[-1].text) if turns else 0
         if at_end:
             bar.setValue(bar.maximum())
-
-    def retheme(self, palette: Palette) -> None:
-        self._palette = palette
-        self.render_all()
 
     def render_all(self) -> None:
         """Render everything anew, after a change of colors or language."""
@@ -174,24 +154,11 @@ class Transcript(QTextEdit):
         self.display(self._turns)
 
     def _render(self) -> None:
-        self.clear()
-        cursor, palette, block = QTextCursor(self.document()), self._palette, line_block_format(self)
-        cursor.beginEditBlock()
+        cursor = self.begin()
         for turn in self._turns:
-            if cursor.position():
-                cursor.insertBlock(line_block_format(self, top=2 * SPACING))
-            else:
-                cursor.setBlockFormat(block)
-            cursor.insertText(_format_heading(turn), char_format(palette.muted, bold=True))
-            cursor.insertBlock(block)
-            cursor.insertText(turn.prompt, raw_char_format(palette.accent))
-            if turn.chat:
-                cursor.insertBlock(line_block_format(self, top=SPACING))
-            cursor.insertText(turn.text, raw_char_format(palette.text))
-            text, color = _format_ending(turn), palette.bad if turn.status == "failed" else palette.muted
-            if text:
-                cursor.insertBlock(block)
-                cursor.insertText(text, char_format(color))
+            self.append_text(cursor, _format_heading(turn), turn.prompt, turn.text, is_answer=turn.chat)
+            if note := _format_ending(turn):
+                self.append_note(cursor, note, self.colors.bad if turn.status == "failed" else self.colors.muted)
         cursor.endEditBlock()
 
 

@@ -64,7 +64,7 @@ class PlaygroundPage(Page):
         self.device = set_object_name(NoScrollComboBox(), "tryDevice")
         self.columns = [ModelColumn(session, palette) for session in self.sessions]
         self.columns[1].hide()
-        self.row = SamplingRow(palette)
+        self.row = SamplingRow()
         self.prompt = set_object_name(QPlainTextEdit(), "tryPrompt")
         self.prompt.setFixedHeight(_PROMPT_HEIGHT)
         self.prompt.setTabChangesFocus(True)
@@ -305,7 +305,7 @@ class PlaygroundPage(Page):
         hint = tr("playground.transcript_hint") if can_generate else tr("playground.empty_page")
         self.columns[1].setVisible(len(sessions) > 1)
         for session, column in zip(sessions, self.columns, strict=False):
-            set_text_if_changed(column.transcript.note, hint)
+            set_text_if_changed(column.transcript.placeholder, hint)
             column.display(self._selectable_runs(session.run), self._training_run)
 
     def _show_stop(self, busy: bool) -> None:
@@ -318,11 +318,11 @@ class PlaygroundPage(Page):
             shown.setFocus()
 
     def retheme(self, palette: Palette) -> None:
-        self.row.retheme(palette)
         self.write.setIcon(icon("start", palette.on_accent, palette.muted))
         self.stop.setIcon(icon("stop", palette.text, palette.muted))
         for column in self.columns:
-            column.transcript.retheme(palette)
+            column.transcript.colors = palette
+            column.transcript.render_all()
 
     def retranslate(self) -> None:
         texts: dict[Any, tuple[str, str]] = {

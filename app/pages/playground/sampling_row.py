@@ -6,13 +6,12 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
-from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QToolButton
+from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout
 
 from app.core.conversation import MAX_SEED
 from app.texts import tr
-from app.theme.icons import icon
-from app.theme.palette import SPACING, Palette
-from app.widgets.basic import TranslatableWidget, label, set_object_name
+from app.theme.palette import SPACING
+from app.widgets.basic import TranslatableWidget, label
 
 _FIELDS: Final = {  # default, minimum, maximum, step, decimals, keys of title and hint
     "temperature": (0.8, 0.0, 5.0, 0.1, 2, "playground.temperature", "playground.temperature_hint"),
@@ -26,10 +25,9 @@ _FIELDS: Final = {  # default, minimum, maximum, step, decimals, keys of title a
 class SamplingRow(TranslatableWidget):
     """One spin box per field of `protocol.Generate`, below its name."""
 
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.fields = {name: _SpinBox() for name in _FIELDS}
-        self.dice = set_object_name(QToolButton(), "dice")
         self._titles = {name: label("muted") for name in _FIELDS}
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
@@ -48,9 +46,6 @@ class SamplingRow(TranslatableWidget):
             grid.addWidget(field, 1, column)
             grid.setColumnStretch(column, 1)
             self._titles[name].setBuddy(field)
-        grid.addWidget(self.dice, 1, len(self.fields))
-        self.dice.clicked.connect(self.randomize_seed)
-        self.retheme(palette)
         self.retranslate()
 
     @property
@@ -65,9 +60,6 @@ class SamplingRow(TranslatableWidget):
     def randomize_seed(self) -> None:
         self.fields["seed"].setValue(random.randrange(1, 1_000_000))
 
-    def retheme(self, palette: Palette) -> None:
-        self.dice.setIcon(icon("dice", palette.text, palette.muted))
-
     def retranslate(self) -> None:
         for name, field in self.fields.items():
             title, hint = map(tr, _FIELDS[name][-2:])
@@ -77,8 +69,6 @@ class SamplingRow(TranslatableWidget):
                 widget.setToolTip(tooltip)
             field.setAccessibleName(title)
             field.setAccessibleDescription(tooltip)
-        self.dice.setToolTip(tr("playground.another_seed"))
-        self.dice.setAccessibleName(tr("playground.another_seed"))
 
 
 class _SpinBox(QDoubleSpinBox):

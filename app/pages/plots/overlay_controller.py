@@ -28,7 +28,6 @@ class OverlayController(QObject):
     """Keeps the selection until it is removed or a run is deleted."""
 
     changed = Signal()  # the selection, or the loaded metrics
-    progressed = Signal(str, object)  # run name; fraction loaded, or None when idle
 
     def __init__(self, history: RunHistory, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -36,7 +35,6 @@ class OverlayController(QObject):
         self._selected: dict[Path, _SelectedRun] = {}
         self._loading: Path | None = None
         self._run_loader = RunLoader(self)
-        self._run_loader.progressed.connect(self._report_progress)
         self._run_loader.loaded.connect(self._on_loaded)
 
     @property
@@ -78,7 +76,6 @@ class OverlayController(QObject):
         if self._loading == path:
             self._run_loader.cancel()
             self._loading = None
-            self.progressed.emit("", None)
 
     def refresh(self) -> None:
         """After a scan of the runs folder: remove deleted runs, reload runs that progressed."""
@@ -106,11 +103,7 @@ class OverlayController(QObject):
         if self._loading is None:
             self._loading = next((path for path, run in self._selected.items() if not run.is_current), None)
             if self._loading is not None:
-                self._report_progress(0.0)
                 self._run_loader.load(self._loading, downsampled=True)
-
-    def _report_progress(self, fraction: float) -> None:
-        self.progressed.emit(self._loading.name if self._loading is not None else "", fraction)
 
     def _on_loaded(self, path: Path, record: RunRecord) -> None:
         self._loading = None
@@ -118,6 +111,4 @@ class OverlayController(QObject):
         if run is not None:
             run.store, run.is_current, run.step = record.metrics, True, summary.step if summary is not None else 0
         self._load_next()
-        if self._loading is None:
-            self.progressed.emit("", None)
         self.changed.emit()

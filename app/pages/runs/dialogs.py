@@ -50,7 +50,6 @@ class DeleteDialog(QMessageBox):
 
     def __init__(self, runs: list[Path], parent: QWidget, *, permanently: bool) -> None:
         super().__init__(parent)
-        self.runs = runs
         self.setIcon(QMessageBox.Icon.Warning if permanently else QMessageBox.Icon.Question)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setWindowModality(Qt.WindowModality.WindowModal)
@@ -67,13 +66,8 @@ class DeleteDialog(QMessageBox):
         cancel = self.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
         self.setDefaultButton(cancel if permanently else self.delete_button)
         self.setEscapeButton(cancel)
-        self.show_size(None)
-
-    def show_size(self, size: int | None) -> None:
-        """Show the bytes on disk of all runs; None: not yet measured."""
-        on_disk = tr("runs.size_on_disk_value", size="…" if size is None else formatting.format_file_size(size))
-        names = [run.name for run in self.runs[:_MAX_NAMES]] + ["…"] * (len(self.runs) > _MAX_NAMES)
-        self.setInformativeText("\n".join([*names, "", on_disk]))
+        names = [run.name for run in runs[:_MAX_NAMES]] + ["…"] * (len(runs) > _MAX_NAMES)
+        self.setInformativeText("\n".join(names))
 
 
 class ComparisonDialog(QDialog):

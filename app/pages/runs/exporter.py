@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -33,8 +32,9 @@ class Exporter(QObject):
         return self.process.is_running
 
     def start(self, checkpoint: Path, folder: Path) -> None:
-        """Export into the folder that `choose_export_folder` returns."""
-        self._target = choose_export_folder(folder, checkpoint)
+        """Export into a new folder in `folder`."""
+        name = f"{checkpoint.parent.parent.name[:60]}-{checkpoint.name}"
+        self._target = folder / unique_name(name, root=folder)
         arguments = ["export", str(checkpoint), str(self._target), "--language", current_language()]
         if self.process.start(arguments):
             self._emit_progress(0.0)
@@ -58,15 +58,3 @@ class Exporter(QObject):
         else:
             self.message_ready.emit(format_process_failure(outcome, "runs.export_exited"), None)
         self.changed.emit()
-
-
-def choose_export_folder(folder: Path, checkpoint: Path) -> Path:
-    """`folder` if it does not exist, or is empty and replaceable, else an unused name in it."""
-    try:
-        # Path.is_mount() does not support Windows before Python 3.12.
-        fixed = os.path.ismount(folder) or folder.is_symlink() or not os.access(folder.parent, os.W_OK)
-        if not folder.exists() or (not fixed and not any(folder.iterdir())):
-            return folder
-    except OSError:
-        return folder
-    return folder / unique_name(f"{checkpoint.parent.parent.name[:60]}-{checkpoint.name}", root=folder)

@@ -20,11 +20,10 @@ from app.pages.plots.plot_specs import OWN_COLOR
 from app.pages.runs.details import RunDetails
 from app.pages.runs.dialogs import ComparisonDialog
 from app.pages.runs.exporter import Exporter
-from app.pages.runs.run_folders import RunFolders, measure
+from app.pages.runs.run_folders import RunFolders
 from app.pages.runs.table import SHOWN, RunsModel, RunsProxy, RunsTable
 from app.services import desktop_shell
 from app.texts import tr
-from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
@@ -42,6 +41,7 @@ from app.widgets.splitter import KeyboardSplitter
 from app.widgets.table import ROW_ROLE, bind_button
 from app.window.window_state import restore_layout, save_layout
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system import files
 
 if TYPE_CHECKING:
     from app.pages.plots.page import PlotsPage
@@ -70,8 +70,6 @@ class RunsPage(Page):
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._palette = palette
-        self._loading_text = ""  # how much of a run is read for the plots
         self._message_folder = Path()
         self._plotted_run: Path | None = None  # the run whose own curves the plots show
         self.exporter = Exporter(parent=self)
@@ -86,7 +84,7 @@ class RunsPage(Page):
         self.open, self.resume = push_button("openRun"), push_button("resumeRun")
         self.show_runs, self.compare = push_button("showRuns"), push_button("compareRuns")
         self.more = set_object_name(QToolButton(), "moreForRuns")
-        self.refresh, self.toggle_details = push_button("refreshRuns"), push_button("runDetails", checkable=True)
+        self.toggle_details = push_button("runDetails", checkable=True)
         self.status = set_object_name(ElidedLabel(), "muted")
         self.message_bar = InfoBar({"openMessageFolder": "runs.open_folder", "closeMessage": "common.close"})
         self.message_folder = self.message_bar.buttons["openMessageFolder"]
@@ -117,7 +115,7 @@ class RunsPage(Page):
         self.splitter.setSizes([_TABLE_HEIGHT, _DETAILS_HEIGHT])
         layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.addLayout(horizontal_layout((self.search, 1), self.archive_filter, self.refresh))
+        layout.addLayout(horizontal_layout((self.search, 1), self.archive_filter))
         layout.addLayout(buttons)
         layout.addWidget(self.message_bar)
         layout.addWidget(self.splitter, 1)
@@ -159,7 +157,6 @@ class RunsPage(Page):
         self._history, self._active_run, self._settings, self._plots = history, active_run, settings, plots
         self.overlays = OverlayController(history, self)
         self.overlays.changed.connect(self._update_overlays)
-        self.overlays.progressed.connect(self._show_loading)
         self.folders = folders = RunFolders(history, active_run, self)
         folders.closing.connect(self._close_files)
         folders.moved.connect(self._on_run_moved)
@@ -202,7 +199,7 @@ class RunsPage(Page):
     def _on_selection_changed(self) -> None:
         self._show_selected()
         paths = self.paths()
-        self._size_task.start(lambda: measure(paths))
+        self._size_task.start(lambda: (paths, sum(map(files.folder_size, paths))))
 
     def _on_size_measured(self, measured: tuple[list[Path], int]) -> None:
         if measured[0] == self.paths():
@@ -242,11 +239,7 @@ class RunsPage(Page):
         if shown != total:
             text = tr("runs.found_count", found=formatting.format_count(shown), all=count)
         several = tr("runs.selected_count", count=selected) if selected > 1 else ""
-        self.status.setText("  ·  ".join(filter(None, (text, several, self._loading_text))) if total else "")
-
-    def _show_loading(self, name: str, fraction: float | None) -> None:
-        self._loading_text = "" if fraction is None else tr("runs.loading", name=name, share=f"{fraction:.0%}")
-        self._show_counts(len(self.paths()))
+        self.status.setText("  ·  ".join(filter(None, (text, several))) if total else "")
 
     def paths(self) -> list[Path]:
         """The selected runs, top to bottom."""
@@ -361,9 +354,7 @@ class RunsPage(Page):
         self.message_bar.set_message(text)
 
     def retheme(self, palette: Palette) -> None:
-        self._palette = palette
         self.model.retheme(palette)
-        self.refresh.setIcon(icon("again", palette.text, palette.muted))
         self.table.viewport().update()
 
     def retranslate(self) -> None:
@@ -382,8 +373,6 @@ class RunsPage(Page):
         self.show_runs.setToolTip(tr("runs.show_in_plots_hint"))
         self.compare.setToolTip(tr("runs.compare_hint"))
         self.more.setText(tr("runs.more"))
-        self.refresh.setToolTip(tr("runs.refresh"))
-        self.refresh.setAccessibleName(tr("runs.refresh"))
         self.toggle_details.setText(tr("runs.details"))
         self.search.setPlaceholderText(tr("runs.search_hint"))
         self.search.setAccessibleName(tr("runs.search"))
@@ -393,5 +382,4 @@ class RunsPage(Page):
         self.splitter.set_handle_name(tr("runs.table_height"))
         self.table.retranslate()
         self.show_message("")
-        self.retheme(self._palette)
         self._update_filter()  # the search finds translated states

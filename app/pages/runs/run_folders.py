@@ -30,8 +30,7 @@ class RunFolders(QObject):
     def __init__(self, history: RunHistory, active_run: ActiveRun, page: QWidget) -> None:
         super().__init__(page)
         self._history, self._active_run, self._page = history, active_run, page
-        self._size_task, self._delete_task = PoolTask(self), PoolTask(self)
-        self._size_task.finished.connect(self._on_size_measured)
+        self._delete_task = PoolTask(self)
         self._delete_task.finished.connect(self._on_deleted)
 
     def update_notes(self, path: Path, **changes: Any) -> None:
@@ -76,12 +75,6 @@ class RunFolders(QObject):
         dialog = DeleteDialog(paths, self._page.window(), permanently=permanently)
         dialog.delete_button.clicked.connect(lambda: self.delete(paths, permanently=permanently))
         dialog.open()
-        self._size_task.start(lambda: measure(paths))
-
-    def _on_size_measured(self, measured: tuple[list[Path], int]) -> None:
-        for dialog in self._page.window().findChildren(DeleteDialog):
-            if dialog.runs == measured[0]:
-                dialog.show_size(measured[1])
 
     def delete(self, paths: list[Path], *, permanently: bool = False) -> None:
         """Move runs to the recycle bin, and ask again where there is none; or delete them permanently."""
@@ -125,11 +118,6 @@ class RunFolders(QObject):
     def _is_training(self, path: Path) -> bool:
         """Whether this window trains that run. While the trainer starts or exits, there is no lock on the run."""
         return self._active_run.machine.is_active and self._is_active_run(path)
-
-
-def measure(paths: list[Path]) -> tuple[list[Path], int]:
-    """The given paths, and their bytes on disk."""
-    return paths, sum(map(files.folder_size, paths))
 
 
 def _delete_tree(path: Path) -> str:

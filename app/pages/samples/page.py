@@ -7,7 +7,6 @@ from typing import Final
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent, QTextCursor
-from PySide6.QtWidgets import QSizePolicy, QTextEdit, QVBoxLayout
 
 from app.pages.page import Page, ShownRun
 from app.texts import tr
@@ -17,11 +16,12 @@ from app.widgets.basic import (
     NoScrollComboBox,
     horizontal_layout,
     line_edit,
-    placeholder_label,
     push_button,
     set_object_name,
+    vertical_layout,
 )
-from app.widgets.raw_text import char_format, line_block_format, raw_char_format, set_raw_text_font
+from app.widgets.generated_text import GeneratedTextView
+from app.widgets.raw_text import char_format
 from trainer_core.protocol import Sample
 
 _MAX_SAMPLES: Final = 200  # displayed; events.jsonl has all
@@ -36,31 +36,24 @@ class SamplesPage(Page):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._palette = palette
         self._samples: Sequence[Sample] = ()
         self._rendered_state: tuple[int, int] | None = None
-        self._prompts: list[str] | None = None  # that the filter contains
         self.prompt, self.generate_button = line_edit("samplePrompt"), push_button("sampleNow")
         self.order = set_object_name(NoScrollComboBox(), "sampleOrder")
-        self.filter = set_object_name(NoScrollComboBox(), "sampleFilter")
-        self.filter.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.order.addItems([""] * 2)
         self.set_prompts_button = push_button("setPrompts")
-        self.text = set_object_name(QTextEdit(), "samples")
-        self.text.setReadOnly(True)
-        self.text.setUndoRedoEnabled(False)
-        self.text.document().setDocumentMargin(SPACING)
-        set_raw_text_font(self.text)
-        self._placeholder = placeholder_label(self.text)
-        layout = QVBoxLayout(self)
+        self.text = GeneratedTextView(palette, "samples")
+        options = horizontal_layout(self.order, self.set_prompts_button)
+        options.insertStretch(1, 1)
+        layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
         layout.addLayout(horizontal_layout((self.prompt, 1), self.generate_button))
-        layout.addLayout(horizontal_layout(self.order, (self.filter, 1), self.set_prompts_button))
+        layout.addLayout(options)
         layout.addWidget(self.text, 1)
+        self.setLayout(layout)
         self.generate_button.clicked.connect(lambda: self.sample_requested.emit(self.prompt.text()))
         self.prompt.returnPressed.connect(self.generate_button.click)
         self.order.activated.connect(self._render)
-        self.filter.activated.connect(self._render)
         self.set_prompts_button.clicked.connect(self.prompt_settings_requested)
         self.retranslate()
 
@@ -74,40 +67,19 @@ class SamplesPage(Page):
         state = (id(samples), len(samples))
         if self.isVisible() and state != self._rendered_state:
             self._rendered_state = state
-            self._update_filter()
             self._render()
-
-    def _update_filter(self) -> None:
-        """List the prompts of all samples, and keep the selection."""
-        prompts = list(dict.fromkeys(sample.prompt for sample in self._samples))
-        if prompts == self._prompts:
-            return
-        self._prompts, selected = prompts, self.filter.currentData()
-        self.filter.clear()
-        self.filter.addItem(tr("samples.all_prompts"), None)
-        for prompt in prompts:
-            self.filter.addItem(_format_title(prompt), prompt)
-        self.filter.setCurrentIndex(prompts.index(selected) + 1 if selected in prompts else 0)
-
-    # --- rendering ------------------------------------------------------------------------------------------
 
     def _render(self) -> None:
         """Render all samples, and keep the distance to the end of the text where the view is scrolled down."""
         bar = self.text.verticalScrollBar()
         from_end = self._document_height() - bar.value() if bar.value() else None
-        self.text.clear()
-        self._placeholder.setVisible(not self._samples)
-        prompt = self.filter.currentData()
-        samples = [sample for sample in reversed(self._samples) if prompt in (None, sample.prompt)][:_MAX_SAMPLES]
-        cursor = QTextCursor(self.text.document())
-        cursor.beginEditBlock()
-        if self.order.currentData() == "prompt":
-            for title in self._prompts or ():
-                if group := [sample for sample in samples if sample.prompt == title]:
-                    self._render_group(cursor, title, group)
+        self.text.placeholder.setVisible(not self._samples)
+        cursor, samples = self.text.begin(), self._samples[: -_MAX_SAMPLES - 1 : -1]
+        if self.order.currentIndex() == 0:
+            self._append(cursor, samples)
         else:
-            for sample in samples:
-                self._render_sample(cursor, sample)
+            for prompt in dict.fromkeys(sample.prompt for sample in self._samples):
+                self._append_group(cursor, prompt, [sample for sample in samples if sample.prompt == prompt])
         cursor.endEditBlock()
         if from_end is not None:
             bar.setValue(round(self._document_height() - from_end))
@@ -115,42 +87,31 @@ class SamplesPage(Page):
     def _document_height(self) -> float:
         return self.text.document().documentLayout().documentSize().height()
 
-    def _render_group(self, cursor: QTextCursor, prompt: str, samples: Sequence[Sample]) -> None:
+    def _append_group(self, cursor: QTextCursor, prompt: str, samples: Sequence[Sample]) -> None:
+        if not samples:
+            return
         newest, oldest = formatting.format_count(samples[0].step), formatting.format_count(samples[-1].step)
         steps = tr("common.step_lower", step=newest)
         if newest != oldest:
-            count = formatting.format_count(len(samples))
-            steps = tr("samples.summary", count=count, oldest=oldest, newest=newest)
-        cursor.setBlockFormat(line_block_format(self.text, top=2 * SPACING if cursor.position() else 0))
-        cursor.insertText(_format_title(prompt), char_format(self._palette.text, bold=True))
-        cursor.insertText(f"  {steps}", char_format(self._palette.muted))
-        cursor.insertBlock(line_block_format(self.text))
+            steps = tr("samples.summary", count=formatting.format_count(len(samples)), oldest=oldest, newest=newest)
+        self.text.start_line(cursor, top=3 * SPACING)
+        cursor.insertText(_format_title(prompt), char_format(self.text.colors.text, bold=True))
+        cursor.insertText(f"  {steps}", char_format(self.text.colors.muted))
+        self._append(cursor, samples)
+
+    def _append(self, cursor: QTextCursor, samples: Sequence[Sample]) -> None:
         for sample in samples:
-            self._render_sample(cursor, sample)
-
-    def _render_sample(self, cursor: QTextCursor, sample: Sample) -> None:
-        palette, block = self._palette, line_block_format(self.text)
-        cursor.setBlockFormat(line_block_format(self.text, top=SPACING if cursor.position() else 0))
-        step = tr("common.step", step=formatting.format_count(sample.step))
-        cursor.insertText(step, char_format(palette.muted, bold=True))
-        cursor.insertBlock(block)
-        cursor.insertText(sample.prompt, raw_char_format(palette.accent))
-        if sample.expected is not None:  # an answer; otherwise a continuation of the prompt
-            cursor.insertBlock(block)
-        cursor.insertText(sample.text, raw_char_format(palette.text))
-        if sample.expected is not None:
-            cursor.insertBlock(block)
-            if sample.expected.strip() == sample.text.strip():
-                cursor.insertText(tr("samples.matches_expected"), char_format(palette.good))
+            heading, expected = tr("common.step", step=formatting.format_count(sample.step)), sample.expected
+            self.text.append_text(cursor, heading, sample.prompt, sample.text, is_answer=expected is not None)
+            if expected is None:
+                continue
+            if expected.strip() == sample.text.strip():
+                self.text.append_note(cursor, tr("samples.matches_expected"), self.text.colors.good)
             else:
-                expected = tr("samples.expected_answer", answer=sample.expected)
-                cursor.insertText(expected, char_format(palette.warn))
-        cursor.insertBlock(block)
-
-    # --- theme and texts ------------------------------------------------------------------------------------
+                self.text.append_note(cursor, tr("samples.expected_answer", answer=expected), self.text.colors.warn)
 
     def retheme(self, palette: Palette) -> None:
-        self._palette, self._rendered_state = palette, None
+        self.text.colors = palette
         self._render()
 
     def retranslate(self) -> None:
@@ -160,16 +121,10 @@ class SamplesPage(Page):
         self.set_prompts_button.setText(tr("samples.set_prompts"))
         self.set_prompts_button.setToolTip(tr("samples.set_prompts_hint"))
         self.text.setAccessibleName(tr("samples.samples"))
+        self.text.placeholder.setText(tr("samples.empty_page"))
         self.order.setAccessibleName(tr("samples.order"))
-        self.filter.setAccessibleName(tr("samples.prompt_filter"))
-        selected = self.order.currentIndex()
-        self.order.clear()
-        self.order.addItem(tr("samples.newest_first"), "newest")
-        self.order.addItem(tr("samples.by_prompt"), "prompt")
-        self.order.setCurrentIndex(max(0, selected))
-        self._placeholder.setText(tr("samples.empty_page"))
-        self._rendered_state = self._prompts = None
-        self._update_filter()
+        for place, text in enumerate((tr("samples.newest_first"), tr("samples.by_prompt"))):
+            self.order.setItemText(place, text)
         self._render()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
