@@ -175,7 +175,7 @@ class Controller(QObject):
             "pause": run.pause,
             "resume": run.resume,
             "stop": run.stop,
-            "save": run.process.save,
+            "save": lambda: run.process.send(protocol.Save()),
             "sample": window.generate_sample,
             "run_folder": lambda: desktop_shell.open_folder(self._shown_run_path() or self._history.root),
             "runs_folder": lambda: desktop_shell.open_folder(self._history.root),
@@ -203,7 +203,9 @@ class Controller(QObject):
         window.playground.connect_services(self.active_run, self._history, self._settings)
         self._list_task.finished.connect(window.playground.refresh_checkpoints)
         self.queue_controller.connect_page(window.queue)
-        window.samples.sample_requested.connect(self.active_run.process.sample)
+        window.samples.sample_requested.connect(
+            lambda prompt: self.active_run.process.send(protocol.SampleCommand(prompt=prompt))
+        )
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
     def _open_in_playground(self, checkpoint: Path) -> None:

@@ -57,13 +57,13 @@ class ActiveRun(QObject):
     # --- user requests -------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        if self.machine.can_pause and self.process.pause():
+        if self.machine.can_pause and self.process.send(protocol.Pause()):
             self._update_state(RunRequest.PAUSE)
 
     def resume(self) -> None:
         """Resume after a pause, or the ended run from its newest checkpoint."""
         if self.machine.state is RunState.PAUSED:
-            if self.process.resume():
+            if self.process.send(protocol.Resume()):
                 self._update_state(RunRequest.RESUME)
         elif self.machine.can_resume_from_disk:
             self.auto_restart = AutoRestart()
@@ -73,7 +73,7 @@ class ActiveRun(QObject):
         """Stop the trainer; a second call kills it."""
         if self.machine.can_stop:
             self.stop_requested = True
-            self.process.stop()
+            self.process.send(protocol.Stop())
             self._update_state(RunRequest.STOP)
 
     def cancel_restart(self) -> None:

@@ -50,14 +50,14 @@ class DeviceChoice(NamedTuple):
     reason: str
 
 
-def choose_device(requested: str, gpu_count: int | None, training_device: str | None) -> DeviceChoice:
-    """Select a device. `requested`: auto, cpu or cuda:N. `gpu_count`: None if not probed yet. `training_device`: device
-    setting of the active run; None: no run, or on the CPU.
+def choose_device(gpu_count: int | None, training_device: str | None) -> DeviceChoice:
+    """Select a device. `gpu_count`: None if not probed yet. `training_device`: device setting of the active run; None:
+    no run, or on the CPU.
 
     A model on the same GPU would take memory and time from training.
     """
-    if requested != "auto" or gpu_count is None:
-        return DeviceChoice(requested, "")
+    if gpu_count is None:
+        return DeviceChoice("auto", "")
     if gpu_count == 0:
         return DeviceChoice("auto", "playground.device_no_gpu")
     if training_device is None:

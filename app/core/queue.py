@@ -16,13 +16,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from app.core.history.run_files import unique_name
 from app.core.run_state import RunState, RunStateMachine
 from app.core.settings import config_folder
 from trainer_core import error_codes
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
-from trainer_core.runs.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary, unique_name
 from trainer_core.system import files
 
 QueueItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]

@@ -43,7 +43,6 @@ class Settings(msgspec.Struct, kw_only=True):
     layouts: dict[str, str] = {}  # saveState of QSplitter and QHeaderView, base64, by name
     page: str = ""  # id of the current page
     notifications: bool = True  # desktop notifications
-    runs_details: bool = True  # show the details below the runs
     export_folder: str = ""  # last one selected
     sampling: dict[str, float] = {}  # sampling options by field of `SamplingOptions`
     smoothing: float = 0.6

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.core.history.run_files import unique_name
 from trainer_core.config import Config, Knob, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
+from trainer_core.runs.run_dir import unique_name
 
 MAX_VALUES: Final = 32
 MAX_RUNS: Final = 100

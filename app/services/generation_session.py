@@ -39,7 +39,6 @@ class GenerationSession(QObject):
         self.checkpoint: Path | None = None  # None: the newest
         self.checkpoints: list[CheckpointInfo] = []  # of the run, newest first
         self.turns: list[Turn] = []  # oldest first
-        self.state: SessionState = "off"
         self.key: ModelKey | None = None  # of the process
         self.loaded: protocol.ModelLoaded | None = None
         self.current_turn: Turn | None = None  # is generated, or waits for the model
@@ -50,6 +49,14 @@ class GenerationSession(QObject):
         self._last_warning: tuple[str, dict[str, protocol.Param]] | None = None
         self.idle_timer = QTimer(self, singleShot=True, interval=IDLE_TIMEOUT_MS)
         self.idle_timer.timeout.connect(self.unload)
+
+    @property
+    def state(self) -> SessionState:
+        if self.process is None:
+            return "off" if self._outcome is None else "failed"
+        if self.loaded is None:
+            return "loading"
+        return "ready" if self.current_turn is None else "writing"
 
     @property
     def is_busy(self) -> bool:
@@ -65,8 +72,6 @@ class GenerationSession(QObject):
         self.run, self.checkpoint = run, checkpoint
         self.refresh_checkpoints()
         self._outcome = None
-        if self.state == "failed":
-            self.state = "off"
 
     def refresh_checkpoints(self) -> None:
         """List the checkpoints of the run on disk."""
@@ -104,7 +109,6 @@ class GenerationSession(QObject):
         assert process is not None
         turn.chat, turn.step = loaded.chat, loaded.step
         self._started_at = time.monotonic()
-        self.state = "writing"
         if not process.send(generate_command(self.turns)):
             self._finish_turn("failed")
         elif turn.chat:
@@ -114,7 +118,6 @@ class GenerationSession(QObject):
         if self.current_turn is not None:
             self.current_turn.status = status
         self.current_turn = None
-        self.state = "off" if self.process is None else "ready" if self.loaded is not None else "loading"
         self.idle_timer.start()
         self.changed.emit()
 
@@ -124,7 +127,7 @@ class GenerationSession(QObject):
         self._release_process()
         process = self.process = self.create_process()
         process.setParent(self)
-        self.key, self.state, self._outcome = key, "loading", None
+        self.key, self._outcome = key, None
         process.event_received.connect(lambda event: self._on_event(process, event))
         process.finished.connect(lambda outcome: self._on_finished(process, outcome))
         process.start(["generate", str(key[0]), "--device", key[1]])
@@ -156,7 +159,7 @@ class GenerationSession(QObject):
         turn = self.current_turn
         match event:
             case protocol.ModelLoaded():
-                self.loaded, self.state = event, "ready"
+                self.loaded = event
                 if turn is not None:
                     self._send(event)
             case protocol.GeneratedPiece() if turn is not None:
@@ -185,8 +188,6 @@ class GenerationSession(QObject):
         self._release_process()
         self._outcome = outcome
         self._finish_turn("failed")
-        self.state = "failed"
-        self.changed.emit()
 
     def format_failure(self) -> str:
         """Why the process exited unexpectedly; empty if it did not."""

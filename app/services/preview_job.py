@@ -15,7 +15,7 @@ from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from app.texts import tr
 from app.widgets import formatting
 from trainer_core.messages import TraindeckError
-from trainer_core.protocol import AnyEvent, DataReport, Ready
+from trainer_core.protocol import AnyEvent, DataReport, Ready, Stop
 
 if TYPE_CHECKING:  # imported after the first paint
     from app.pages.data.page import DataPage
@@ -78,7 +78,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         """End the process without a report."""
         if self.running is not None and not self.is_cancelling:
             self.is_cancelling = True
-            self.process.stop()
+            self.process.send(Stop())
             QTimer.singleShot(_KILL_TIMEOUT_MS, self, lambda result=self.running: self._kill_if_running(result))
             self.refresh()
 

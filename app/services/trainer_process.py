@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -28,7 +27,6 @@ SLICE_BUDGET_S: Final = 0.008
 OUTPUT_TAIL_LINES: Final = 40
 _MAX_LINE_BYTES: Final = 1024 * 1024  # longer lines are cut
 _MAX_OUTPUT_CHARS: Final = 4_000
-_KILL_RETRY_MS: Final = 3_000
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,7 +37,6 @@ class ProcessOutcome:
     exit_code: int
     crashed: bool
     output_tail: list[str]
-    duration_s: float
     error_event: protocol.Error | None = None
     failed_to_start: bool = False
 
@@ -81,8 +78,6 @@ class TrainerProcess(QObject):
         self._output_tail: deque[str] = deque(maxlen=OUTPUT_TAIL_LINES)
         self._error_event: protocol.Error | None = None
         self._exit_status: tuple[int, bool] | None = None
-        self._psutil_process: psutil.Process | None = None
-        self._started_at = time.monotonic()
         self._next_id = 1
         self._kill_requested = False
 
@@ -101,8 +96,10 @@ class TrainerProcess(QObject):
         process.setProgram(program)
         process.setArguments([*first, *arguments, "--output", "json", "--control", "stdin"])
         process.setProcessEnvironment(process_environment())
-        process.setWorkingDirectory(_working_folder())
-        process.started.connect(self._on_started)
+        folder = run_dir.home()  # which relative paths refer to
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        process.setWorkingDirectory(str(folder if folder.is_dir() else _ROOT))
         process.readyReadStandardOutput.connect(self._schedule_processing)
         process.readyReadStandardError.connect(self._schedule_processing)
         process.errorOccurred.connect(self._on_error)
@@ -137,21 +134,6 @@ class TrainerProcess(QObject):
             command.id, self._next_id = self._next_id, self._next_id + 1
         return process.write(protocol.encode(command)) >= 0
 
-    def stop(self) -> bool:
-        return self.send(protocol.Stop())
-
-    def pause(self) -> bool:
-        return self.send(protocol.Pause())
-
-    def resume(self) -> bool:
-        return self.send(protocol.Resume())
-
-    def save(self) -> bool:
-        return self.send(protocol.Save())
-
-    def sample(self, prompt: str, max_tokens: int = 64) -> bool:
-        return self.send(protocol.SampleCommand(prompt=prompt, max_tokens=max_tokens))
-
     def close_input(self) -> None:
         """Close the input; the trainer then saves and exits."""
         if self._process is not None:
@@ -159,36 +141,28 @@ class TrainerProcess(QObject):
 
     def kill(self) -> None:
         """Kill the process and its descendants (child of the launcher, loader workers). Further calls do nothing."""
-        if self._process is None or self._exit_status is not None or self._kill_requested:
-            return
-        self._kill_requested = True
-        # Listing descendants scans all processes, which takes up to 0.1 s, so it runs in a thread.
-        if self._psutil_process is not None:
-            threading.Thread(target=kill_tree, args=(self._psutil_process,), daemon=True).start()
-        QTimer.singleShot(_KILL_RETRY_MS if self._psutil_process else 0, self._process, self._process.kill)
+        if self._process is not None and self._exit_status is None and not self._kill_requested:
+            self._kill_requested = True
+            with contextlib.suppress(psutil.Error):
+                if self.pid is not None:
+                    kill_tree(psutil.Process(self.pid))
+            self._process.kill()
 
     def shutdown(self, grace_s: float = 5.0) -> None:
         """Close the input, wait up to `grace_s` seconds, then kill. Blocks; for the end of the program."""
         process = self._process
-        if process is None:
-            return
-        process.closeWriteChannel()
-        if not process.waitForFinished(round(1000 * grace_s)):
-            if self._psutil_process is not None:
-                kill_tree(self._psutil_process)
-            process.kill()
-            process.waitForFinished(2000)
+        if process is not None:
+            process.closeWriteChannel()
+            if not process.waitForFinished(round(1000 * grace_s)):
+                self.kill()
+                process.waitForFinished(2000)
 
     # --- process signals --------------------------------------------------------------------------
-
-    def _on_started(self) -> None:
-        with contextlib.suppress(psutil.Error):  # it may have exited
-            self._psutil_process = psutil.Process(self.pid)
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error is QProcess.ProcessError.FailedToStart and self._process is not None:
             self._output_tail.append(self._process.errorString())
-            outcome = ProcessOutcome(-1, True, list(self._output_tail), 0.0, failed_to_start=True)
+            outcome = ProcessOutcome(-1, True, list(self._output_tail), failed_to_start=True)
             # On Windows this slot runs inside `start`, whose caller must return first.
             QTimer.singleShot(0, self, lambda: self._emit_finished(outcome))
 
@@ -212,8 +186,7 @@ class TrainerProcess(QObject):
             if not event and not output:
                 self._timer.stop()
                 if self._exit_status is not None:
-                    tail, seconds = list(self._output_tail), time.monotonic() - self._started_at
-                    self._emit_finished(ProcessOutcome(*self._exit_status, tail, seconds, self._error_event))
+                    self._emit_finished(ProcessOutcome(*self._exit_status, list(self._output_tail), self._error_event))
                 return
 
     def _read_line(self, channel: QProcess.ProcessChannel) -> bytes:
@@ -273,11 +246,3 @@ def process_environment() -> QProcessEnvironment:
     for name, value in child_process.environment(PYTHONUTF8="1").items():
         environment.insert(name, value)
     return environment
-
-
-def _working_folder() -> str:
-    """The Traindeck folder, which relative paths refer to."""
-    folder = run_dir.home()
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return str(folder) if folder.is_dir() else str(_ROOT)

@@ -353,11 +353,6 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
     generate(controller, qtbot, "Line")
     assert session.key is not None
     assert session.key[1] == "cpu"
-    page.device.setCurrentIndex(page.device.findData("cuda:0"))
-    page.device.activated.emit(page.device.currentIndex())
-    generate(controller, qtbot, "Line")
-    assert session.key is not None
-    assert session.key[1] == "cuda:0"
 
 
 def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:
@@ -204,7 +205,7 @@ def test_a_window_is_not_hidden_for_a_run_that_ended_while_it_asked(
     wait_for(qtbot, controller, RunState.TRAINING)
     controller.window.close()
     asked = buttons(question(controller))
-    controller.active_run.process.stop()
+    controller.active_run.process.send(protocol.Stop())
     wait_for(qtbot, controller, RunState.STOPPED)
     click(qtbot, asked["Continue in the tray"])
     assert controller.window.isVisible()
@@ -219,6 +220,6 @@ def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monk
     click(qtbot, buttons(question(controller))["Continue in the tray"])
     assert not controller.window.isVisible()
     assert controller.active_run.process.is_running
-    controller.active_run.process.stop()
+    controller.active_run.process.send(protocol.Stop())
     qtbot.waitUntil(controller.window.isVisible, timeout=20_000)  # it comes back when the run is over
     assert controller.active_run.machine.state is RunState.STOPPED

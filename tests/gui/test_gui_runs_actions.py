@@ -63,12 +63,9 @@ def test_the_sort_order_is_restored_in_the_next_window(
     assert names(page) == ["run 0", "run 2", "run 1"]
     qtbot.mouseClick(header.viewport(), LEFT, pos=at)
     assert names(page) == ["run 1", "run 2", "run 0"]
-    qtbot.mouseClick(page.toggle_details, LEFT)
-    assert not page.details.isVisible()
     controller._save_settings()
     again = open_page(qtbot, make_window(), 3)
     assert names(again) == ["run 1", "run 2", "run 0"]
-    assert not again.details.isVisible()
 
 
 def test_column_order_and_widths_are_restored_in_the_next_window(

@@ -146,7 +146,7 @@ def test_the_text_of_the_current_cell_has_full_contrast(
     page = open_page(qtbot, controller, 1)
     page.table.select([path])
     focus(qtbot, page)
-    cell = page.table.visualRect(page.model.index(0, NAME))
+    cell = page.table.visualRect(page.proxy.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()
     seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
     palette = DARK if theme == "dark" else LIGHT

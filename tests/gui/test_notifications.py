@@ -62,7 +62,7 @@ class Recorder:
         for event in inputs:
             self.run.machine.feed(event, 1.0)
         del self.sent[:]
-        self.run.ended.emit(ProcessOutcome(0, False, [], 1.0))
+        self.run.ended.emit(ProcessOutcome(0, False, []))
         return self.sent
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.core.history.run_files import unique_name
 from app.core.queue import QueueItem, RunQueue, new_item
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
+from trainer_core.runs.run_dir import unique_name
 
 
 @pytest.fixture

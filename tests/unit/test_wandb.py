@@ -72,6 +72,10 @@ def run_path(tmp_path: Path) -> Path:
     return path
 
 
+def ignore(error: TraindeckError) -> None:
+    pass
+
+
 def sent(run_path: Path) -> list[list[Any]]:
     return [json.loads(line) for line in (run_path / "sent.jsonl").read_text(encoding="utf-8").splitlines()]
 
@@ -79,14 +83,14 @@ def sent(run_path: Path) -> list[list[Any]]:
 def test_a_missing_package_is_reported_immediately(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TraindeckError) as caught:
-        WandbSink(run_path)
+        WandbSink(run_path, ignore)
     assert caught.value.code == "wandb.unavailable"
     assert "wandb" in str(caught.value.params["reason"])
 
 
 def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
     installed()
-    sink = WandbSink(run_path)
+    sink = WandbSink(run_path, ignore)
     for event in EVENTS.values():
         sink.write(event)
     sink.close()
@@ -108,7 +112,7 @@ def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
 def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
     installed()
     for _ in range(2):
-        WandbSink(run_path).close()
+        WandbSink(run_path, ignore).close()
     first, second = [values["id"] for kind, values in sent(run_path) if kind == "init"]
     assert first == second
 
@@ -138,7 +142,7 @@ def test_a_failed_start_is_reported_once(installed: Any, run_path: Path, behavio
 
 def test_without_the_service_the_run_is_stored_offline(installed: Any, run_path: Path) -> None:
     installed("if given.get('mode') != 'offline': raise errors.CommError('no network')")
-    sink = WandbSink(run_path, lambda error: None)
+    sink = WandbSink(run_path, ignore)
     sink.write(EVENTS[protocol.Eval])
     sink.close()
     assert sent(run_path)[0][1]["mode"] == "offline"
@@ -152,7 +156,7 @@ def test_a_hanging_service_does_not_block_training(
     installed("time.sleep(30)")
     monkeypatch.setattr(wandb, "_CLOSE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(wire, "_DRAIN_TIMEOUT_S", 0.2)
-    sink = WandbSink(run_path)
+    sink = WandbSink(run_path, ignore)
     event = EVENTS[protocol.Step]
     start = time.perf_counter()
     for _ in range(20_000):
@@ -179,11 +183,11 @@ def test_a_callback_that_raises_is_ignored(installed: Any, run_path: Path) -> No
 
 def test_wandb_is_not_imported_into_the_trainer(installed: Any, run_path: Path) -> None:
     installed()
-    WandbSink(run_path).close()
+    WandbSink(run_path, ignore).close()
     assert "wandb" not in sys.modules
 
 
 def test_threads_end_on_close(installed: Any, run_path: Path) -> None:
     installed()
-    WandbSink(run_path).close()
+    WandbSink(run_path, ignore).close()
     assert "wandb" not in [thread.name for thread in threading.enumerate()]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Literal
 
 from trainer_core import error_codes, protocol
@@ -31,38 +29,23 @@ _POLL_INTERVAL_S: Final = 0.05
 _MAX_SEED: Final = 2**63 - 1
 
 
-@dataclass(slots=True)
-class _Request:
-    """A `generate` command in the queue."""
-
-    command: protocol.Generate
-    interrupted: bool = False
-
-
 class GenerationServer:
     """Queue of generation requests. Accepts commands as soon as it is created."""
 
     def __init__(self, run_context: RunContext) -> None:
         self._run_context = run_context
-        self._queue: deque[_Request] = deque()
-        self._active: _Request | None = None
-        self._lock = threading.Lock()  # of `_queue` and `_active`
-        self._wakeup = threading.Event()
+        self._queue: SimpleQueue[tuple[protocol.Generate, int]] = SimpleQueue()  # with the interrupts before it
+        self._interrupts = 0
         run_context.generate_handler = self.handle_command
 
     def handle_command(self, command: protocol.Generate | protocol.Interrupt) -> str:
         """Accept a command, on any thread. Returns why it is invalid, or an empty string."""
         if isinstance(command, protocol.Interrupt):
-            with self._lock:
-                for request in (self._active, *self._queue):
-                    if request is not None:
-                        request.interrupted = True
+            self._interrupts += 1
             return ""
         reason = _invalid_reason(command)
         if not reason:
-            with self._lock:
-                self._queue.append(_Request(command))
-            self._wakeup.set()
+            self._queue.put((command, self._interrupts))
         return reason
 
     def serve(self, checkpoint: Path, device_name: str, keep_alive: bool) -> None:
@@ -94,20 +77,15 @@ class GenerationServer:
 
     def _process_requests(self, loaded: LoadedModel, keep_alive: bool) -> None:
         """Raises `StopRequested`."""
-        while keep_alive or self._queue:
+        while keep_alive or not self._queue.empty():
             self._run_context.poll()
-            with self._lock:
-                self._active = self._queue.popleft() if self._queue else None
-            if self._active is not None:
-                self._process(self._active, loaded)
-            else:
-                self._wakeup.wait(_POLL_INTERVAL_S)
-                self._wakeup.clear()
+            with contextlib.suppress(Empty):
+                self._process(*self._queue.get(timeout=_POLL_INTERVAL_S), loaded)
 
-    def _process(self, request: _Request, loaded: LoadedModel) -> None:
+    def _process(self, command: protocol.Generate, earlier_interrupts: int, loaded: LoadedModel) -> None:
         from trainer_core.generation import generate
 
-        command, began, prompt_tokens = request.command, time.monotonic(), 0
+        began, prompt_tokens = time.monotonic(), 0
         text = _TextBuffer(self._run_context, command.id)
         reason: Literal["end", "length", "interrupted", "failed"]
         try:
@@ -116,11 +94,13 @@ class GenerationServer:
             sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
             model, codec, chat = loaded
             pieces = generate.generate_text(model, codec, prompt, command.max_tokens, sampling, chat)
-            while not request.interrupted and (piece := next(pieces, None)) is not None:
+            while self._interrupts == earlier_interrupts and (piece := next(pieces, None)) is not None:
                 text.add(piece)
                 self._run_context.poll()
-            reason = "length" if text.tokens == command.max_tokens else "end"
-            reason = "interrupted" if request.interrupted else reason
+            if self._interrupts != earlier_interrupts:
+                reason = "interrupted"
+            else:
+                reason = "length" if text.tokens == command.max_tokens else "end"
         except TraindeckError as error:
             self._run_context.warn(error.code, **error.params)
             reason = "failed"

@@ -17,7 +17,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -75,11 +75,16 @@ class RunDir:
 def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
     """An unused folder name such as `runs/quickstart-20260131-154500`."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
-    base = root / f"{safe_name(preset) or 'run'}-{stamp}"
-    path, number = base, 2
-    while path.exists():
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return path
+    return root / unique_name(f"{safe_name(preset) or 'run'}-{stamp}", root=root)
+
+
+def unique_name(preferred: str, taken: Container[str] = (), root: Path | None = None) -> str:
+    """`preferred` as a folder name, with a number if it is in `taken` or exists in the folder `root`."""
+    base = safe_name(preferred) or "run"
+    name, number = base, 2
+    while name in taken or (root is not None and (root / name).exists()):
+        name, number = f"{base}-{number}", number + 1
+    return name
 
 
 _RESERVED_NAME: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?", re.IGNORECASE)

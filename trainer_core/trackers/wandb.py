@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import importlib.util
 import json
-import logging
 import os
 import secrets
 import subprocess
@@ -38,10 +37,6 @@ _UPLOAD_TIMEOUT_S: Final = 300.0
 _EXCLUDED_FIELDS: Final = ("type", "t", "seq", "step")
 
 
-def _log_problem(error: TraindeckError) -> None:
-    logging.getLogger(__name__).warning("%s", error)
-
-
 class WandbSink:
     """A sink of `wire.EventDispatcher`. The run has its `config.yaml`. Raises `wandb.unavailable` if wandb is not
     installed.
@@ -49,7 +44,7 @@ class WandbSink:
     The first later problem (no log-in, no network) is kept in `problem` and passed to `on_problem`, from a thread.
     """
 
-    def __init__(self, run_path: Path, on_problem: Callable[[TraindeckError], None] = _log_problem) -> None:
+    def __init__(self, run_path: Path, on_problem: Callable[[TraindeckError], None]) -> None:
         if importlib.util.find_spec("wandb") is None:
             raise _unavailable_error("No module named 'wandb'")
         self.problem: TraindeckError | None = None

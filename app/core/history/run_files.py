@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,10 @@ def name_problem(run: Path, name: str) -> str:
     return "runs.name_exists" if target.exists() and not target.samefile(run) else ""
 
 
-def unique_name(preferred: str, taken: Container[str] = (), root: Path | None = None) -> str:
-    """`preferred` as a folder name, with a number if it is in `taken` or exists in the folder `root`."""
-    base = run_dir.safe_name(preferred) or "run"
-    name, number = base, 2
-    while name in taken or (root is not None and (root / name).exists()):
-        name, number = f"{base}-{number}", number + 1
-    return name
-
-
 def new_branch_path(run: Path, step: int) -> Path:
     """Unused path for a new run that starts from a checkpoint of `run`."""
     stem = run.name[:60].rstrip(" .")
-    return run.with_name(unique_name(f"{stem}-from-{step}", root=run.parent))
+    return run.with_name(run_dir.unique_name(f"{stem}-from-{step}", root=run.parent))
 
 
 def config_differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[Knob, list[Any]]]:

@@ -17,10 +17,7 @@ import msgspec
 from trainer_core.system import files
 
 NOTES_FILE: Final = "notes.json"
-TAG_SEPARATORS: Final = ",，、;；"
 _MAX_FILE_BYTES: Final = 1024 * 1024
-_MAX_TAG_CHARS: Final = 40
-_MAX_TAGS: Final = 30
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +53,9 @@ def _read_notes(path: Path) -> RunNotes | None:
 
 
 def parse_tags(text: str) -> tuple[str, ...]:
-    """Tags as typed, separated by commas or semicolons, ASCII or Chinese.
-
-    Whitespace is collapsed, duplicates are dropped (case-insensitive), length and number are limited.
-    """
+    """Tags as typed, separated by commas or semicolons, ASCII or Chinese, without case-insensitive duplicates."""
     found: dict[str, str] = {}
-    for tag in re.split(f"[{TAG_SEPARATORS}]", text):
-        clean = " ".join(tag.split())[:_MAX_TAG_CHARS].strip()
-        if clean:
-            found.setdefault(clean.casefold(), clean)
-    return tuple(found.values())[:_MAX_TAGS]
+    for tag in re.split("[,，、;；]", text):
+        if words := tag.split():
+            found.setdefault(" ".join(words).casefold(), " ".join(words))
+    return tuple(found.values())

@@ -23,7 +23,6 @@ from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
-    NoScrollComboBox,
     horizontal_layout,
     push_button,
     set_object_name,
@@ -61,7 +60,6 @@ class PlaygroundPage(Page):
         self._runs: list[Path] = []  # with checkpoints, newest first
         self.compare, self.new = push_button("compare", checkable=True), push_button("newTalk")
         self.device_label = set_object_name(ElidedLabel(), "muted")
-        self.device = set_object_name(NoScrollComboBox(), "tryDevice")
         self.columns = [ModelColumn(session, palette) for session in self.sessions]
         self.columns[1].hide()
         self.row = SamplingRow()
@@ -87,7 +85,7 @@ class PlaygroundPage(Page):
         bottom.addLayout(buttons)
         layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.addLayout(horizontal_layout(self.compare, self.new, (self.device_label, 1), self.device))
+        layout.addLayout(horizontal_layout(self.compare, self.new, (self.device_label, 1)))
         layout.addLayout(horizontal_layout(*((column, 1) for column in self.columns), spacing=2 * SPACING), 1)
         layout.addWidget(self.row)
         layout.addLayout(bottom)
@@ -96,7 +94,6 @@ class PlaygroundPage(Page):
     def _connect(self) -> None:
         self.compare.toggled.connect(self._set_comparing)
         self.new.clicked.connect(self._start_new)
-        self.device.activated.connect(self._unload_from_other_device)
         self.write.clicked.connect(lambda: self.generate(self.prompt.toPlainText()))
         self.again.clicked.connect(self._regenerate)
         self.stop.clicked.connect(self._stop_generation)
@@ -217,7 +214,7 @@ class PlaygroundPage(Page):
 
     def _choose_device(self) -> DeviceChoice:
         gpus = len(self.machine.gpus) if self.machine else None
-        return choose_device(self.device.currentData() or "auto", gpus, self._training_device)
+        return choose_device(gpus, self._training_device)
 
     @property
     def _training_device(self) -> str | None:
@@ -235,16 +232,6 @@ class PlaygroundPage(Page):
             if session.key is not None and session.key[1] != device and not session.is_busy:
                 session.unload()
         self.refresh()
-
-    def _list_devices(self) -> None:
-        gpus, selected = len(self.machine.gpus) if self.machine else 0, self.device.currentData()
-        devices = {"auto": tr("playground.device_auto"), "cpu": "CPU"}
-        devices |= {f"cuda:{number}": "GPU" if gpus == 1 else f"GPU {number}" for number in range(gpus)}
-        if [self.device.itemText(index) for index in range(self.device.count())] != list(devices.values()):
-            self.device.clear()
-            for device, text in devices.items():
-                self.device.addItem(text, device)
-            self.device.setCurrentIndex(max(0, self.device.findData(selected)))
 
     # --- generating ---------------------------------------------------------------------------------------
 
@@ -292,7 +279,6 @@ class PlaygroundPage(Page):
     def refresh(self) -> None:
         if not self.isVisible():
             return
-        self._list_devices()
         busy, sessions = self.is_busy, self.visible_sessions
         can_generate = any(session.selected_path is not None for session in sessions)
         has_turns = any(session.turns for session in sessions)
@@ -335,7 +321,6 @@ class PlaygroundPage(Page):
         for button, (text, tooltip) in texts.items():
             button.setText(text)
             button.setToolTip(tooltip)
-        self.device.setAccessibleName(tr("playground.device"))
         self.prompt.setAccessibleName(tr("playground.prompt"))
         self.prompt.setPlaceholderText(tr("playground.prompt_hint"))
         for name, action in self.keys.items():

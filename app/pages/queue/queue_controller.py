@@ -14,7 +14,6 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.core import command_line
 from app.core.active_run import ActiveRun
-from app.core.history.run_files import unique_name
 from app.core.history.run_list import RunHistory
 from app.core.queue import (
     AfterFailure,
@@ -34,7 +33,7 @@ from trainer_core import config, presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent
 from trainer_core.runs import file_locks
-from trainer_core.runs.run_dir import new_run_path
+from trainer_core.runs.run_dir import new_run_path, unique_name
 
 if TYPE_CHECKING:
     from app.core.sweep import PlannedRun

@@ -11,7 +11,6 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
-    QHeaderView,
     QMessageBox,
     QTableWidget,
     QTableWidgetItem,
@@ -29,6 +28,7 @@ from app.widgets import formatting
 from app.widgets.basic import (
     horizontal_layout,
     label,
+    plain_tooltip,
     push_button,
     resize_within_screen,
     set_object_name,
@@ -40,9 +40,7 @@ from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 
 _MAX_NAMES: Final = 8  # in the question before runs are deleted
-_TITLE_WIDTH: Final = 210  # pixels
-_RUN_WIDTH: Final = 190
-_MAX_STRETCHED_RUNS: Final = 5  # more are scrolled
+_COLUMN_WIDTH: Final = 200  # pixels
 
 
 class DeleteDialog(QMessageBox):
@@ -102,8 +100,8 @@ class ComparisonDialog(QDialog):
         layout.addWidget(self.table, 1)
         layout.addWidget(note)
         layout.addLayout(buttons)
-        width = _TITLE_WIDTH + len(runs) * _RUN_WIDTH + 6 * SPACING
-        resize_within_screen(self, QSize(min(1100, max(480, width)), min(640, 120 + 30 * len(self.rows))))
+        width = (len(runs) + 1) * _COLUMN_WIDTH + 6 * SPACING
+        resize_within_screen(self, QSize(min(1100, width), min(640, 120 + 30 * len(self.rows))))
 
     def _format_tsv(self) -> str:
         """Tab-separated values for spreadsheets."""
@@ -120,16 +118,13 @@ class ComparisonDialog(QDialog):
         for row, texts in enumerate(self.rows):
             for column, text in enumerate(texts):
                 item = QTableWidgetItem(text)
-                item.setToolTip(text)
+                item.setToolTip(plain_tooltip(text))
                 if row == 0:
                     table.setHorizontalHeaderItem(column, item)
                 else:
                     table.setItem(row - 1, column, item)
-        table.setColumnWidth(0, _TITLE_WIDTH)
-        for column in range(1, table.columnCount()):
-            table.setColumnWidth(column, _RUN_WIDTH)
-            if table.columnCount() - 1 <= _MAX_STRETCHED_RUNS:
-                table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+        table.horizontalHeader().setDefaultSectionSize(_COLUMN_WIDTH)
+        table.horizontalHeader().setStretchLastSection(True)
 
 
 def _format_title(knob: Knob) -> str:

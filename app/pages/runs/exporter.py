@@ -6,12 +6,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app.core.history.run_files import unique_name
 from app.services.preview_job import format_process_failure
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from app.texts import current_language, tr
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+from trainer_core.runs.run_dir import unique_name
 
 
 class Exporter(QObject):

@@ -25,9 +25,7 @@ from app.pages.runs.table import SHOWN, RunsModel, RunsProxy, RunsTable
 from app.services import desktop_shell
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
-from app.widgets import formatting
 from app.widgets.basic import (
-    ElidedLabel,
     NoScrollComboBox,
     horizontal_layout,
     line_edit,
@@ -84,8 +82,6 @@ class RunsPage(Page):
         self.open, self.resume = push_button("openRun"), push_button("resumeRun")
         self.show_runs, self.compare = push_button("showRuns"), push_button("compareRuns")
         self.more = set_object_name(QToolButton(), "moreForRuns")
-        self.toggle_details = push_button("runDetails", checkable=True)
-        self.status = set_object_name(ElidedLabel(), "muted")
         self.message_bar = InfoBar({"openMessageFolder": "runs.open_folder", "closeMessage": "common.close"})
         self.message_folder = self.message_bar.buttons["openMessageFolder"]
         self.empty = placeholder_label(self.table)
@@ -103,13 +99,9 @@ class RunsPage(Page):
         self.retranslate()
 
     def _arrange(self) -> None:
-        buttons = horizontal_layout(*self._buttons.values(), self.more, self.toggle_details)
-        buttons.insertStretch(buttons.count() - 1, 1)
-        upper, table = QWidget(), vertical_layout(spacing=SPACING // 2)
-        table.addWidget(self.table, 1)
-        table.addWidget(self.status)
-        upper.setLayout(table)
-        self.splitter.addWidget(upper)
+        buttons = horizontal_layout(*self._buttons.values(), self.more)
+        buttons.addStretch(1)
+        self.splitter.addWidget(self.table)
         self.splitter.addWidget(self.details)
         self.splitter.setStretchFactor(0, 1)
         self.splitter.setSizes([_TABLE_HEIGHT, _DETAILS_HEIGHT])
@@ -142,8 +134,6 @@ class RunsPage(Page):
         self.archive_filter.currentIndexChanged.connect(self._update_filter)
         self.message_bar.buttons["closeMessage"].clicked.connect(lambda: self.show_message(""))
         self.message_folder.clicked.connect(lambda: desktop_shell.open_folder(self._message_folder))
-        self.toggle_details.toggled.connect(self._update_details_visibility)
-        self.toggle_details.setChecked(True)
         checkpoints.resume_requested.connect(self.resume_from_checkpoint)
         checkpoints.generate_requested.connect(self.generate_requested)
         checkpoints.export_requested.connect(self.export)
@@ -225,21 +215,16 @@ class RunsPage(Page):
         self.run_actions["archive"].setText(tr("runs.unarchive") if self._all_archived else tr("runs.archive"))
         self.show_runs.setText(self.run_actions["show"].text())
         self.more.setEnabled(bool(self.model.rows))
-        self._show_counts(len(rows))
+        self._show_placeholder()
 
-    def _show_counts(self, selected: int) -> None:
-        shown, total = self.proxy.rowCount(), len(self.model.rows)
-        self.empty.setVisible(not shown)
-        if total and (self.search.text() or self.archive_filter.currentIndex() > 0):
+    def _show_placeholder(self) -> None:
+        self.empty.setVisible(not self.proxy.rowCount())
+        if not self.model.rows:
+            self.empty.setText(tr("runs.empty_page"))
+        elif self.search.text() or self.archive_filter.currentIndex() > 0:
             self.empty.setText(tr("runs.no_matches"))
         else:
-            self.empty.setText(tr("runs.all_archived") if total else tr("runs.empty_page"))
-        count = formatting.format_count(total)
-        text = tr("runs.one_run") if total == 1 else tr("runs.run_count", count=count)
-        if shown != total:
-            text = tr("runs.found_count", found=formatting.format_count(shown), all=count)
-        several = tr("runs.selected_count", count=selected) if selected > 1 else ""
-        self.status.setText("  ·  ".join(filter(None, (text, several))) if total else "")
+            self.empty.setText(tr("runs.all_archived"))
 
     def paths(self) -> list[Path]:
         """The selected runs, top to bottom."""
@@ -331,21 +316,15 @@ class RunsPage(Page):
         restore_layout(settings, "runs", self.splitter)
         restore_layout(settings, "runs_columns", self.table.horizontalHeader())
         self.table.hide_columns(self.width())
-        self.toggle_details.setChecked(settings.runs_details)
 
     def save_state(self, settings: Settings) -> None:
         save_layout(settings, "runs", self.splitter)
         save_layout(settings, "runs_columns", self.table.horizontalHeader())
-        settings.runs_details = self.toggle_details.isChecked()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self.table.hide_columns(event.size().width())
-        self._update_details_visibility()
-
-    def _update_details_visibility(self) -> None:
-        self.toggle_details.setEnabled(self.height() >= _MIN_HEIGHT_WITH_DETAILS)
-        self.details.setVisible(self.toggle_details.isChecked() and self.toggle_details.isEnabled())
+        self.details.setVisible(event.size().height() >= _MIN_HEIGHT_WITH_DETAILS)
 
     def show_message(self, text: str, folder: Path | None = None) -> None:
         """Show a message, and a button that opens `folder`; an empty text hides it."""
@@ -373,7 +352,6 @@ class RunsPage(Page):
         self.show_runs.setToolTip(tr("runs.show_in_plots_hint"))
         self.compare.setToolTip(tr("runs.compare_hint"))
         self.more.setText(tr("runs.more"))
-        self.toggle_details.setText(tr("runs.details"))
         self.search.setPlaceholderText(tr("runs.search_hint"))
         self.search.setAccessibleName(tr("runs.search"))
         self.archive_filter.setAccessibleName(tr("runs.filter"))
