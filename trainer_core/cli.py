@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from trainer_core import __version__, presets, protocol, rank_info, run_plan, supervisor, texts
-from trainer_core.cli_errors import exit_with_usage_error, print_errors
+from trainer_core.cli_errors import exit_with_usage_error
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import knobs
 from trainer_core.config_flags import common_flags, config_flags, control_flag, knob_flags, output_flag
@@ -44,6 +44,14 @@ class CommandGroup(click.Group):
             args = ["train", *args]
         ctx.obj = args[1:]  # unparsed, for a child process
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Print the errors of commands without events."""
+        try:
+            return super().invoke(ctx)
+        except TraindeckError as error:
+            click.secho(format_message(error.code, error.params, terminal_language()), fg="red", err=True)
+            ctx.exit(error.exit_code)
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110})
@@ -167,22 +175,21 @@ def generate(
     from trainer_core.generation import generate as generation
     from trainer_core.train.device import choose_device
 
-    with print_errors():
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), _warn)
-        if model in ("", "latest"):  # report which checkpoint is used, and a newer run without one
-            newest = run_dir.find_run("latest", run_dir.runs_root()).path
-            if newest != checkpoint.parent.parent:
-                click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
-            click.echo(checkpoint, err=True)
-        loaded, codec, chat = generation.load_model(checkpoint, choose_device(device))
-        text = _read_prompt() if prompt is None else prompt
-        max_tokens = flags.pop("max_tokens")
-        sampling = generation.SamplingParams(**flags)
-        shown = escape_control_characters if sys.stdout.isatty() else str
-        click.echo("" if chat else shown(text), nl=False)  # a text continues the prompt; an answer stands alone
-        for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
-            click.echo(shown(piece), nl=False)
-        click.echo()
+    checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), _warn)
+    if model in ("", "latest"):  # report which checkpoint is used, and a newer run without one
+        newest = run_dir.find_run("latest", run_dir.runs_root()).path
+        if newest != checkpoint.parent.parent:
+            click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
+        click.echo(checkpoint, err=True)
+    loaded, codec, chat = generation.load_model(checkpoint, choose_device(device))
+    text = _read_prompt() if prompt is None else prompt
+    max_tokens = flags.pop("max_tokens")
+    sampling = generation.SamplingParams(**flags)
+    shown = escape_control_characters if sys.stdout.isatty() else str
+    click.echo("" if chat else shown(text), nl=False)  # a text continues the prompt; an answer stands alone
+    for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
+        click.echo(shown(piece), nl=False)
+    click.echo()
 
 
 def _serve(model: str, prompt: str | None, device: str, keep_alive: bool, sampling: dict[str, Any]) -> int:
@@ -239,8 +246,7 @@ def _warn(code: str, **params: Value) -> None:
 @output_flag
 def presets_command(output: str) -> None:
     """List the presets and the hardware that each fits."""
-    with print_errors():
-        found = [presets.load(name) for name in presets.names()]
+    found = [presets.load(name) for name in presets.names()]
     if choose_output(output) == "json" and output != "auto":
         for preset in found:
             document = {"name": preset.name, "title": preset.title, "summary": preset.summary, "fits": preset.fits}
@@ -276,8 +282,7 @@ def _verify(reference: str, output: str) -> int:
     """Compare the checkpoints of a run, or one checkpoint, with their manifests. Returns the exit code."""
     folders, damaged = [Path(reference).resolve()], False
     if not (folders[0].is_dir() and checkpoint_dir.is_checkpoint(folders[0])):
-        with print_errors():
-            run = run_dir.find_run(reference, run_dir.runs_root())
+        run = run_dir.find_run(reference, run_dir.runs_root())
         if reference == "latest":
             click.echo(run.path, err=True)
         folders = checkpoint_dir.list_checkpoints(run.checkpoints)
@@ -325,26 +330,24 @@ def _torch_loads() -> bool:
 
 def _measure_fast_paths(output: str) -> None:
     """Progress goes to stderr, so that stdout holds only the result. Ctrl+C ends it."""
-    with print_errors():
-        from trainer_core.benchmark import run as benchmark
-        from trainer_core.benchmark import tables
-        from trainer_core.console import performance as console
-        from trainer_core.train.device import choose_device, describe_device
-        from trainer_core.train.engine import fast_paths
+    from trainer_core.benchmark import run as benchmark
+    from trainer_core.benchmark import tables
+    from trainer_core.console import performance as console
+    from trainer_core.train.device import choose_device, describe_device
+    from trainer_core.train.engine import fast_paths
 
-        language = terminal_language()
-        device = choose_device("auto")
-
-        log = functools.partial(click.echo, err=True)
-        log(describe_device(device))
-        if (busy := benchmark.cpu_load()) > tables.NOISY:
-            log(tables.text("others", language, share=busy))
-        found = fast_paths.measure(device, console.FastPathReporter(log, language))
-        if output == "json":
-            click.echo(msgspec.json.encode(found).decode())
-        else:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            click.echo("\n".join(["", *console.format_fast_path_table(found, language, width)]))
+    language = terminal_language()
+    device = choose_device("auto")
+    log = functools.partial(click.echo, err=True)
+    log(describe_device(device))
+    if (busy := benchmark.cpu_load()) > tables.NOISY:
+        log(tables.text("others", language, share=busy))
+    found = fast_paths.measure(device, console.FastPathReporter(log, language))
+    if output == "json":
+        click.echo(msgspec.json.encode(found).decode())
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo("\n".join(["", *console.format_fast_path_table(found, language, width)]))
 
 
 @commands.command()
@@ -354,20 +357,19 @@ def _measure_fast_paths(output: str) -> None:
 @knob_flags
 def bench(output: str, seconds: float | None, **flags: Any) -> None:
     """Measure this machine: the preset untuned and tuned, fast paths, and the limits of the hardware."""
-    with print_errors():
-        flags["preset"] = flags["preset"] or (None if flags["config_file"] else "quickstart")
-        config = run_plan.build_config(flags)
-        from trainer_core.benchmark import run as benchmark
-        from trainer_core.benchmark import tables
+    flags["preset"] = flags["preset"] or (None if flags["config_file"] else "quickstart")
+    config = run_plan.build_config(flags)
+    from trainer_core.benchmark import run as benchmark
+    from trainer_core.benchmark import tables
 
-        language = terminal_language()
-        given = [name for name in knobs() if flags.get(name) not in (None, ())]
-        document = benchmark.run(config, language, lambda line: click.echo(line, err=True), seconds, given)
-        path = benchmark.save(document)
-        if output == "json":
-            click.echo(json.dumps({**document, "files": [str(path)]}))
-        else:
-            click.echo(f"{tables.render(document, language)}\n{tables.text('saved', language, path=path)}")
+    language = terminal_language()
+    given = [name for name in knobs() if flags.get(name) not in (None, ())]
+    document = benchmark.run(config, language, lambda line: click.echo(line, err=True), seconds, given)
+    path = benchmark.save(document)
+    if output == "json":
+        click.echo(json.dumps({**document, "files": [str(path)]}))
+    else:
+        click.echo(f"{tables.render(document, language)}\n{tables.text('saved', language, path=path)}")
 
 
 def _supervise(flags: dict[str, Any], arguments: Sequence[str]) -> None:

@@ -1,12 +1,11 @@
-"""Errors of commands: printed in the language of the terminal; errors of click get a message code."""
+"""Message codes for errors of click."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import click
@@ -14,20 +13,10 @@ import click
 from trainer_core import run_plan
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import unknown_key_error
-from trainer_core.messages import TraindeckError, format_message, terminal_language
+from trainer_core.messages import TraindeckError, terminal_language
 from trainer_core.texts import get
 
 _GIVEN_PATTERN: Final = re.compile(r"'?(.*?)'? is not .*", re.DOTALL)
-
-
-@contextlib.contextmanager
-def print_errors() -> Iterator[None]:
-    """For commands without events: print an error to stderr and exit with its code."""
-    try:
-        yield
-    except TraindeckError as error:
-        click.secho(format_message(error.code, error.params, terminal_language()), fg="red", err=True)
-        sys.exit(error.exit_code)
 
 
 def exit_with_usage_error(error: click.ClickException, arguments: Sequence[str]) -> NoReturn:

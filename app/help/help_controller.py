@@ -100,36 +100,20 @@ class HelpController(QObject):
         arguments += ["--run", str(run)] if run is not None else []
         process = self._report_process = QProcess(self)
         process.setProcessEnvironment(process_environment())
-        process.finished.connect(lambda code, _: self._on_bug_report_ended(Path(path), code))
-        process.errorOccurred.connect(self._on_bug_report_error)
+        process.finished.connect(lambda code, _: self._on_bug_report_ended(process, Path(path), code))
         process.start(console_interpreter(), ["-P", "-X", "utf8", "-m", "app.core.bug_report", *arguments])
 
-    def _on_bug_report_ended(self, path: Path, code: int) -> None:
-        if code:
-            self._show_bug_report_failure(_last_line(self._take_report_process()) or f"code {code}.")
-            return
-        self._take_report_process()
-        box = self._message_box(tr("help.bug_report"), tr("help.saved_as_path", path=path))
-        box.setObjectName("bugReport")
-        box.setInformativeText(tr("help.bug_report_note"))
-        folder = box.addButton(tr("help.open_folder"), QMessageBox.ButtonRole.ActionRole)
-        folder.clicked.connect(lambda: desktop_shell.open_folder(path))
-        _show_dialog(box)
-
-    def _on_bug_report_error(self, error: QProcess.ProcessError) -> None:
-        if error is QProcess.ProcessError.FailedToStart:
-            self._show_bug_report_failure(self._take_report_process().errorString())
-
-    def _take_report_process(self) -> QProcess:
-        process = self._report_process
-        assert process is not None
+    def _on_bug_report_ended(self, process: QProcess, path: Path, code: int) -> None:
         self._report_process = None
         process.deleteLater()
-        return process
-
-    def _show_bug_report_failure(self, reason: str) -> None:
-        box = self._message_box(tr("help.bug_report"), tr("help.bug_report_failed", reason=reason))
+        lines = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").splitlines()
+        failed = tr("help.bug_report_failed", reason=lines[-1] if lines else f"code {code}.")
+        box = self._message_box(tr("help.bug_report"), failed if code else tr("help.saved_as_path", path=path))
         box.setObjectName("bugReport")
+        if not code:
+            box.setInformativeText(tr("help.bug_report_note"))
+            folder = box.addButton(tr("help.open_folder"), QMessageBox.ButtonRole.ActionRole)
+            folder.clicked.connect(lambda: desktop_shell.open_folder(path))
         _show_dialog(box)
 
     def shutdown(self) -> None:
@@ -139,11 +123,6 @@ class HelpController(QObject):
             with contextlib.suppress(psutil.Error):
                 kill_tree(psutil.Process(int(self._report_process.processId())))  # including its doctor process
             self._report_process.waitForFinished(1000)
-
-
-def _last_line(process: QProcess) -> str:
-    lines = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").splitlines()
-    return lines[-1] if lines else ""
 
 
 def _show_dialog(dialog: QDialog) -> None:

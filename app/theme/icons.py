@@ -13,28 +13,9 @@ from PySide6.QtSvg import QSvgRenderer
 from app.theme.palette import LIGHT
 
 IconName = Literal[
-    "start",
-    "pause",
-    "resume",
-    "stop",
-    "close",
-    "fits",
-    "tight",
-    "does_not_fit",
-    "advice",
-    "memory",
-    "again",
-    "up",
-    "down",
-    "queue",
-    "eye",
-    "ring",
-    "here",
-    "dots",
-    "unfold",
-    "back",
-    "forward",
-]
+    "start", "pause", "resume", "stop", "close", "fits", "tight", "does_not_fit", "advice", "memory", "again", "up",
+    "down", "queue", "eye", "ring", "here", "dots", "unfold", "back", "forward",
+]  # fmt: skip
 RunIndicator = Literal["working", "paused", "bad", "done"]  # badges of the tray icon
 _FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "icons"
 _ICON_SIZE: Final = 16

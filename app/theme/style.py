@@ -28,7 +28,6 @@ QToolTip { color: $text; background: $surface; border: 1px solid $border; paddin
 #card { background: $surface; border: 1px solid $border; border-radius: 6px; }
 #muted { color: $muted; }
 #section { font-weight: 600; }
-#subsection { font-weight: 600; color: $muted; }
 #fieldError, #error { color: $bad; }
 #good { color: $good; }
 #warnText { color: $warn; }
