@@ -246,14 +246,12 @@ def _warn(code: str, **params: Value) -> None:
 @output_flag
 def presets_command(output: str) -> None:
     """List the presets and the hardware that each fits."""
-    found = [presets.load(name) for name in presets.names()]
-    if choose_output(output) == "json" and output != "auto":
-        for preset in found:
-            document = {"name": preset.name, "title": preset.title, "summary": preset.summary, "fits": preset.fits}
-            click.echo(json.dumps({**document, "knobs": preset.knobs}))
-        return
     language = terminal_language()
-    for preset in found:
+    for preset in map(presets.load, presets.names()):
+        if output == "json":
+            fields = ("name", "title", "summary", "fits", "knobs")
+            click.echo(json.dumps({field: getattr(preset, field) for field in fields}))
+            continue
         click.secho(preset.name, bold=True)
         click.echo(f"  {preset.localized(preset.summary, language)}")
         click.echo(f"  {preset.localized(preset.fits, language)}")

@@ -128,12 +128,12 @@ def test_advice_is_shown_with_the_suggested_flags() -> None:
     figures = {"percent": 34, "ms": 41.7, "workers": 0}
     fix = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
     advice = protocol.Advice(code="advice.data_bound", params=dict(figures), suggested_settings=fix)
-    text = console_words.format_advice(advice, "en")
+    text = console_words.format_event(advice, "en")
     assert "34% of each step (41.7 ms)" in text
     assert text.endswith("(At the next start: --num-workers 2 --token-cache --learning-rate 1e-05 --no-packing)")
-    assert "下次启动：--num-workers 2" in console_words.format_advice(advice, "zh")
+    assert "下次启动：--num-workers 2" in console_words.format_event(advice, "zh")
     advice.resolved = True
-    assert console_words.format_advice(advice, "en").startswith("Resolved: Training waits for data")
+    assert console_words.format_event(advice, "en").startswith("Resolved: Training waits for data")
 
 
 def test_a_pause_is_shown_with_its_reason_and_end() -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -15,7 +15,13 @@ from rich.text import Text
 
 from trainer_core import protocol
 from trainer_core.console import check, data_report, events, performance
-from trainer_core.messages import Language, format_message
+from trainer_core.messages import Language
+
+_END_OF_PROGRESS: Final = (protocol.Error, protocol.Done, protocol.DataReport, protocol.CheckReport, protocol.Phase)
+"""Events after which the progress bar is removed: it belongs to the previous phase."""
+_STYLES: Final[dict[type[protocol.Event], str]] = {
+    protocol.Warn: "yellow", protocol.BadStep: "yellow", protocol.Advice: "cyan", protocol.Done: "bold green",
+}  # fmt: skip
 
 
 class _Console(Console):
@@ -43,7 +49,7 @@ class ConsoleSink:
         self._is_terminal = self._console.is_terminal
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
-        self._performance_explained = False  # the notes on performance figures are printed once
+        self._explain_performance = True  # the notes on performance figures are printed once
         self._settings: dict[str, object] = {}  # of the run, by knob
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
@@ -57,59 +63,40 @@ class ConsoleSink:
             self._console.mute()
 
     def _show(self, event: protocol.AnyEvent) -> None:
+        if isinstance(event, _END_OF_PROGRESS):
+            self.close()
         match event:
             case protocol.Progress():
                 self._show_progress(event)
             case protocol.Error():
-                self.close()
-                self._print(self._stderr, "bold red", format_message(event.code, event.params, self._language))
-            case protocol.Warn():
-                self._print(self._console, "yellow", format_message(event.code, event.params, self._language))
-            case protocol.Advice():
-                style = "dim" if event.resolved else "cyan"
-                self._print(self._console, style, events.format_advice(event, self._language))
-            case protocol.Done():
-                self.close()
-                self._print(self._console, "bold green", events.format_event(event, self._language))
+                self._print(events.format_event(event, self._language), "bold red", self._stderr)
             case protocol.DataReport():
-                self.close()
                 self._show_report(event)
             case protocol.CheckReport():
-                self.close()
                 for line in check.format_check_report(event, self._language):
-                    self._print(self._console, "", line)
+                    self._print(line)
             case protocol.Performance():
-                line = performance.format_performance(event, self._language, explain=not self._performance_explained)
-                self._performance_explained = True
-                self._print(self._console, "", line)
-            case protocol.BadStep():
-                self._print(self._console, "yellow", events.format_event(event, self._language))
-            case protocol.Ready():
-                self._show_ready(event)
-            case protocol.Hello():
-                self._settings = event.config
-                self._show_line(event)
-            case protocol.Phase():
-                self.close()  # the bar belongs to the previous phase
-                self._show_line(event)
+                self._print(performance.format_performance(event, self._language, explain=self._explain_performance))
+                self._explain_performance = False
+            case protocol.Advice(resolved=True):
+                self._print(events.format_event(event, self._language), "dim")
             case _:
-                self._show_line(event)
+                if line := events.format_event(event, self._language):
+                    self._print(line, _STYLES.get(type(event), ""))
+        if isinstance(event, protocol.Hello):
+            self._settings = event.config
+        elif isinstance(event, protocol.Ready):
+            self._show_fast_paths(event)
 
-    def _show_line(self, event: protocol.AnyEvent) -> None:
-        line = events.format_event(event, self._language)
-        if line:
-            self._print(self._console, "", line)
-
-    def _show_ready(self, ready: protocol.Ready) -> None:
-        self._show_line(ready)
+    def _show_fast_paths(self, ready: protocol.Ready) -> None:
         for line in performance.format_unused_fast_paths(self._settings, ready.fast_paths, self._language):
-            self._print(self._console, "yellow", line)
+            self._print(line, "yellow")
         if not self._is_terminal:  # a log gets all details
             for line in performance.format_fast_path_table(ready.fast_paths, self._language):
-                self._print(self._console, "", line)
+                self._print(line)
 
-    def _print(self, console: Console, style: str, line: str) -> None:
-        console.print(Text(line, style=style))
+    def _print(self, line: str, style: str = "", console: Console | None = None) -> None:
+        (console or self._console).print(Text(line, style=style))
 
     def _show_report(self, report: protocol.DataReport) -> None:
         colour = self._console.color_system is not None and not self._console.no_color

@@ -48,12 +48,15 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
             return _eval(event, language)
         case protocol.Sample():
             return _sample(event, language)
-        case protocol.Checkpoint():
-            size = format_bytes(event.bytes)
-            kind = get(f"console.checkpoint_kind.{event.kind}", language)
-            return get("console.checkpoint", language, path=event.path, kind=kind, size=size, seconds=event.seconds)
+        case protocol.Checkpoint(path=path, seconds=seconds):
+            kind, size = get(f"console.checkpoint_kind.{event.kind}", language), format_bytes(event.bytes)
+            return get("console.checkpoint", language, path=path, kind=kind, size=size, seconds=seconds)
         case protocol.Done():
             return _done(event, language)
+        case protocol.Advice():
+            return _advice(event, language)
+        case protocol.Warn() | protocol.Error():
+            return format_message(event.code, event.params, language)
     return ""
 
 
@@ -99,19 +102,11 @@ def _source(source: protocol.Source, language: Language) -> str:
 
 def _ready(event: protocol.Ready, language: Language) -> str:
     lines = [_source(source, language) for source in event.sources]
-    lines += [
-        get("console.validation_source", language, source=_source(source, language))
-        for source in event.validation_sources
-    ]
+    for source in event.validation_sources:
+        lines.append(get("console.validation_source", language, source=_source(source, language)))
+    tokens, held_out, steps = event.train_tokens, event.validation_tokens, event.total_steps
     lines.append(
-        get(
-            "console.ready",
-            language,
-            parameters=event.parameters,
-            train=event.train_tokens,
-            held_out=event.validation_tokens,
-            steps=event.total_steps,
-        )
+        get("console.ready", language, parameters=event.parameters, train=tokens, held_out=held_out, steps=steps)
     )
     if event.eval_sequences:
         counts = {"count": event.eval_sequences, "total": event.validation_sequences}
@@ -137,16 +132,9 @@ def _step(event: protocol.Step, language: Language) -> str:
     norm = ""
     if event.grad_norm is not None:
         norm = get("console.grad_norm", language, norm=_format_number(event.grad_norm, language, 2))
-    return get(
-        "console.step",
-        language,
-        step=event.step,
-        epoch=event.epoch,
-        loss=_format_number(event.loss, language),
-        rate=event.learning_rate,
-        norm=norm,
-        speed=event.tokens_per_s,
-    )
+    loss, rate, speed = _format_number(event.loss, language), event.learning_rate, event.tokens_per_s
+    step, epoch = event.step, event.epoch
+    return get("console.step", language, step=step, epoch=epoch, loss=loss, rate=rate, norm=norm, speed=speed)
 
 
 def _eval(event: protocol.Eval, language: Language) -> str:
@@ -190,7 +178,7 @@ def _done(event: protocol.Done, language: Language) -> str:
     return get("console.done.summary", language, reason=reason, facts=comma.join(facts), model=event.model)
 
 
-def format_advice(event: protocol.Advice, language: Language) -> str:
+def _advice(event: protocol.Advice, language: Language) -> str:
     """Return the advice and the flags that apply it."""
     if event.resolved:
         what, _ = format_message_parts(event.code, event.params, language)

@@ -20,25 +20,10 @@ class ExitCode(enum.IntEnum):
 
 
 _GPU_FAILURES: Final = (
-    "no_kernel_image",
-    "driver_too_old",
-    "no_driver",
-    "driver_mismatch",
-    "cpu_torch",
-    "device_assert",
-    "illegal_access",
-    "launch",
-    "launch_timeout",
-    "ecc",
-    "gpu_lost",
-    "driver_reset",
-    "gpu_busy",
-    "gpu_library",
-    "gpu_library_refused",
-    "nccl_timeout",
-    "nccl",
-    "peer_lost",
-)
+    "no_kernel_image", "driver_too_old", "no_driver", "driver_mismatch", "cpu_torch", "device_assert",
+    "illegal_access", "launch", "launch_timeout", "ecc", "gpu_lost", "driver_reset", "gpu_busy", "gpu_library",
+    "gpu_library_refused", "nccl_timeout", "nccl", "peer_lost",
+)  # fmt: skip
 _MEMORY_FAILURES: Final = ("page_file", "killed", "shared_memory", "worker_died")
 _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part before the dot
     **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
