@@ -18,6 +18,7 @@ from app.texts import current_language, tr
 from trainer_core import performance_texts, protocol, texts
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Value, amounts, format_message, format_message_parts
+from trainer_core.messages.data import translate_params
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -100,35 +101,10 @@ def format_data_sources(paths: list[str]) -> str:
 
 
 def format_allowed_values(knob: Knob) -> str:
-    """Describe the allowed values of a setting."""
+    """Describe the allowed values of a setting, as errors of the trainer do."""
     if knob.kind == "choice":
         return ", ".join(knob_value_label(knob, choice) for choice in knob.choices)
-    if knob.shape:
-        return knob.shape
-    low, high = _format_bound(knob.minimum), _format_bound(knob.maximum)
-    if low is not None and high is not None:
-        return _format_range(low, high, knob)
-    if low is not None:
-        return tr("common.range_above" if knob.minimum_open else "common.range_from", low=low)
-    return tr("common.range_integer" if knob.kind == "int" else "common.range_number")
-
-
-def _format_range(low: str, high: str, knob: Knob) -> str:
-    if knob.kind == "int":
-        return tr("common.range_integer_from_to", low=low, high=high)
-    key = {
-        (True, True): "common.range_above_below",
-        (True, False): "common.range_above_up_to",
-        (False, True): "common.range_from_below",
-        (False, False): "common.range_from_to",
-    }[knob.minimum_open, knob.maximum_open]
-    return tr(key, low=low, high=high)
-
-
-def _format_bound(value: float | None) -> str | None:
-    if value is None:
-        return None
-    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
+    return str(translate_params({"allowed": knob.allowed()}, current_language())["allowed"])
 
 
 def format_duration(seconds: float | None) -> str:

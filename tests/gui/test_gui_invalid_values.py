@@ -23,8 +23,7 @@ from trainer_core import config
 from trainer_core.config import Knob, knobs
 
 NUMBERS = ("int", "float")
-OPEN_LOW, OPEN_HIGH = {"en": "greater than", "zh": "大于"}, {"en": "less than", "zh": "小于"}
-WHOLE = {"en": "an integer", "zh": "整数"}
+WHOLE = {"en": "a whole number", "zh": "整数"}
 
 
 def invalid_values(knob: Knob) -> Iterator[str]:
@@ -86,10 +85,9 @@ def is_incomplete(knob: Knob, error: str, language: str) -> bool:
         return knob.shape not in error
     if knob.kind not in NUMBERS:
         return not error
-    shown = [f"{bound:,}" if bound == int(bound) else f"{bound:g}" for bound in (knob.minimum, knob.maximum) if bound]
-    bounds = all(bound.removesuffix(".0") in error for bound in shown)
-    low = OPEN_LOW[language] in error or not knob.minimum_open
-    high = OPEN_HIGH[language] in error or not knob.maximum_open
+    bounds = all(f"{bound:.15g}" in error for bound in (knob.minimum, knob.maximum) if bound)
+    low = "> " in error or not knob.minimum_open
+    high = "< " in error or not knob.maximum_open
     return not (bounds and low and high and (WHOLE[language] in error or knob.kind == "float"))
 
 
@@ -202,7 +200,7 @@ def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot
         ("n_layers", "2.5", "2.5 is not an integer."),
         ("n_layers", "many", "“many” is not a number."),
         ("max_seq_len", "1,024", "“1,024” is not a number."),
-        ("learning_rate", "99", "Allowed: a number greater than 0, at most 10"),
+        ("learning_rate", "99", "Allowed: a number > 0 and <= 10"),
     ):
         field = main_field(controller, name)
         type_into(qtbot, field, typed)

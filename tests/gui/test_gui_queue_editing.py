@@ -291,7 +291,7 @@ def test_a_sweep_quotes_the_invalid_value_and_marks_only_its_field(open_window: 
         assert not editor.error.isVisible()
         return error
 
-    rate = "Allowed: a number greater than 0, at most 10"
+    rate = "Allowed: a number > 0 and <= 10"
     assert error_of(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
     assert error_of(0, 0, "1e-3, -1") == f"Invalid value “-1”. {rate}"
     assert error_of(0, 0, "a, b, c, d, 1e-3") == f"Not allowed: “a”, “b”, “c”…. {rate}"
