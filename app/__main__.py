@@ -139,7 +139,13 @@ def _open_crash_log() -> TextIO | None:
 
 def install_exception_hook(controller: Controller, log: TextIO | None) -> None:
     """Log exceptions in slots, and show each once per source line: timers repeat them."""
+    from app.texts import tr
+    from app.window.banner import BannerContent
+
     shown: set[str] = set()
+
+    def format_message() -> str:
+        return f"{tr('common.window_error')} {tr('common.details_in_log', log=log.name if log else 'stderr')}"
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -153,9 +159,7 @@ def install_exception_hook(controller: Controller, log: TextIO | None) -> None:
         location = text.rsplit("File", 1)[-1]
         if location not in shown:
             shown.add(location)
-            from app.widgets.dialogs import show_error_dialog
-
-            show_error_dialog(controller.window, f"{kind.__name__}: {error}", log.name if log else "stderr")
+            controller.window.banners.add(BannerContent("error", format_message, text))
 
     sys.excepthook = hook
 

@@ -163,7 +163,6 @@ class Controller(QObject):
 
     def _connect_window(self) -> None:
         window, run = self.window, self.active_run
-        window.banners.resume_requested.connect(run.resume)
         window.restart_bar.buttons["restartNow"].clicked.connect(run.restart_now)
         window.restart_bar.buttons["cancelRestart"].clicked.connect(run.cancel_restart)
         window.menus.connect_actions({f"copy_{shell}": partial(self.copy_command, shell) for shell in SHELLS})

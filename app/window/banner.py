@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.texts import tr
@@ -34,13 +34,10 @@ class BannerContent:
     format_text: Callable[[], str]
     detail: str = ""
     key: str = ""  # a banner replaces another one with the same key
-    offers_resume: bool = False
 
 
 class BannerArea(TranslatableWidget):
     """Stack of banners, newest first."""
-
-    resume_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -59,7 +56,6 @@ class BannerArea(TranslatableWidget):
             self._remove(replaced)
         banner = _BannerWidget(content)
         banner.close_button.clicked.connect(lambda: self._remove(banner))
-        banner.resume_button.clicked.connect(self.resume_requested)
         self._banners.insert(0, banner)
         self._layout.insertWidget(0, banner)
         for extra in self._banners[_MAX_BANNERS:]:
@@ -94,9 +90,9 @@ class _BannerWidget(QFrame):
         self.setProperty("level", content.level)
         self._level_label, self._text_label = label("section"), label(wrap=True)
         self._text_label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.resume_button, self._details_button = push_button("bannerResume"), push_button("flat", checkable=True)
+        self._details_button = push_button("flat", checkable=True)
         self.close_button = IconButton("close", "flat")
-        widgets = (self._level_label, self._text_label, self.resume_button, self._details_button, self.close_button)
+        widgets = (self._level_label, self._text_label, self._details_button, self.close_button)
         row = horizontal_layout()
         for widget in widgets:
             row.addWidget(widget, int(widget is self._text_label), Qt.AlignmentFlag.AlignTop)
@@ -112,13 +108,11 @@ class _BannerWidget(QFrame):
         rows.addWidget(detail)
         self._details_button.toggled.connect(detail.setVisible)
         self._details_button.setVisible(bool(content.detail))
-        self.resume_button.setVisible(content.offers_resume)
         self.retranslate()
 
     def retranslate(self) -> None:
         self._level_label.setText(tr("window.warning" if self.content.level == "warning" else "window.error"))
         self._text_label.setText(self.content.format_text())
         self._details_button.setText(tr("window.details"))
-        self.resume_button.setText(tr("window.resume"))
         self.close_button.setToolTip(tr("window.dismiss"))
         self.close_button.setAccessibleName(tr("window.dismiss"))

@@ -30,10 +30,8 @@ class BannerController(QObject):
 
     def show_error(self, error: TraindeckError | protocol.CodedEvent, level: Level = "error") -> None:
         """Display an error of the window, or an error or a warning of the trainer."""
-
         text = partial(formatting.localized_message, error.code, error.params)
-        resumable = isinstance(error, protocol.Error) and self._machine.has_checkpoint
-        self._banners.add(BannerContent(level, text, error.detail, error.code, offers_resume=resumable))
+        self._banners.add(BannerContent(level, text, error.detail, error.code))
 
     def _on_event(self, event: AnyEvent) -> None:
         if isinstance(event, protocol.Warn):
@@ -65,8 +63,7 @@ class BannerController(QObject):
                 return ended
             return f"{ended} {formatting.localized_message(cause.code, {'step': self._machine.step, **cause.params})}"
 
-        resumable = self._machine.can_resume_from_disk
-        self._banners.add(BannerContent("error", text, output, "crash", offers_resume=resumable))
+        self._banners.add(BannerContent("error", text, output, "crash"))
 
     def _show_gave_up(self, given_up: GiveUp) -> None:
         def text() -> str:
@@ -76,6 +73,5 @@ class BannerController(QObject):
         self._banners.add(BannerContent("warning", text, key="gave_up"))
 
     def _show_incompatible(self, version: tuple[int, int]) -> None:
-        newer = ".".join(map(str, version))
-        text = partial(tr, "window.newer_protocol", version=newer)
+        text = partial(tr, "window.newer_protocol", version=".".join(map(str, version)))
         self._banners.add(BannerContent("warning", text, key="incompatible"))

@@ -85,7 +85,7 @@ def is_incomplete(knob: Knob, error: str, language: str) -> bool:
         return knob.shape not in error
     if knob.kind not in NUMBERS:
         return not error
-    bounds = all(f"{bound:.15g}" in error for bound in (knob.minimum, knob.maximum) if bound)
+    bounds = all(f"{bound:.15g}" in error or str(bound) in error for bound in (knob.minimum, knob.maximum) if bound)
     low = "> " in error or not knob.minimum_open
     high = "< " in error or not knob.maximum_open
     return not (bounds and low and high and (WHOLE[language] in error or knob.kind == "float"))

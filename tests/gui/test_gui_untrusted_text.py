@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QListWidget, QMessageBox
+from PySide6.QtWidgets import QLabel, QListWidget
 from pytestqt.qtbot import QtBot
 
 from app.services.trainer_process import TrainerProcess
-from app.widgets import dialogs
 from app.widgets.basic import ElidedLabel, label, plain_tooltip
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
@@ -63,9 +62,6 @@ def test_messages_samples_and_failures_are_plain_text(make_window: MakeWindow, q
     controller.active_run.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
     controller.render()
     assert controller.window.samples.text.toPlainText().count("<img") == 2
-    box: QMessageBox = dialogs.show_error_dialog(controller.window, HTML, "log")
-    assert box.textFormat() is Qt.TextFormat.PlainText
-    box.close()
 
 
 AWKWARD = [
