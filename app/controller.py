@@ -39,7 +39,6 @@ from app.window.appearance_controller import AppearanceController
 from app.window.banner_controller import BannerController
 from app.window.close_controller import CloseController
 from app.window.desktop_controller import DesktopStatusController
-from app.window.interrupted_run_controller import InterruptedRunController
 from app.window.main_window import MainWindow
 from app.window.notification_controller import Notifier
 from app.window.run_viewer import RunViewer, ViewedRun
@@ -77,16 +76,13 @@ class Controller(QObject):
         self._banner_controller = BannerController(window.banners, self.active_run)
         show_error = self._banner_controller.show_error
         self.queue_controller = QueueController(self.form, self.active_run, self._history, show_error)
-        self._run_viewer = RunViewer(window, self._history, self.active_run, show_error)
+        self._run_viewer = RunViewer(window, self._history, self.active_run, self._settings, show_error)
         self.open_run, self.resume_run = self._run_viewer.open, self._run_viewer.resume
         self.appearance_controller = AppearanceController(window, self._settings, translator)
         self.set_language = self.appearance_controller.set_language
         self.set_theme = self.appearance_controller.set_theme
         self.preview_job = DataPreviewJob(self.form, show_error, preview_process)
         self.check_job = CheckJob(self.form, show_error, check_process, window.check_card, self.render_run_bar)
-        self._interrupted_run_controller = InterruptedRunController(
-            window.interrupted_run_bar, self._history, self._settings
-        )
         self.desktop_status = DesktopStatusController(window, self.active_run)
         self._close_controller = CloseController(
             window, self.active_run, self.queue_controller, self.desktop_status, self._close
@@ -152,8 +148,7 @@ class Controller(QObject):
         for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
             shown.connect(welcome.hide)
         self._run_viewer.changed.connect(self.render)
-        self._list_task.finished.connect(self._interrupted_run_controller.offer_newest)
-        self._interrupted_run_controller.resume_requested.connect(self.resume_run)
+        self._list_task.finished.connect(self._run_viewer.offer_interrupted)
         queue.message_ready.connect(self.window.run_bar.show_queue_message)
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
         queue.open_requested.connect(self.open_run)
@@ -259,7 +254,7 @@ class Controller(QObject):
     def _on_run_starting(self) -> None:
         self._run_viewer.close()
         self.check_job.close_card()
-        self._interrupted_run_controller.hide()
+        self._run_viewer.hide_offer()
         self.window.banners.clear()
         if self.window.page in ("runs", "settings"):
             self.window.show_page("plots")
@@ -316,7 +311,6 @@ class Controller(QObject):
         window.show_run(ShownRun(record, path.name if path else "", not machine.can_start, sampling))
         window.plots.advice.display(record.advice, self.form)
         window.restart_bar.set_message(formatting.format_restart(self.active_run.auto_restart, machine.last_error))
-        self._interrupted_run_controller.refresh()
         window.runs.set_plotted_run(path)
         self.preview_job.display(record.ready)
         self.check_job.refresh()

@@ -1,4 +1,4 @@
-"""Displays an earlier run in place of the window's own."""
+"""Displays an earlier run in place of the window's own, and offers to resume an interrupted one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
 from app.core.run_loader import RunLoader, RunRecord
+from app.core.settings import Settings
 from app.texts import tr
 from app.widgets import formatting
 from app.window.main_window import MainWindow
@@ -37,19 +38,25 @@ class RunViewer(QObject):
         window: MainWindow,
         history: RunHistory,
         active_run: ActiveRun,
+        settings: Settings,
         show_error: Callable[[TraindeckError], None],
     ) -> None:
         super().__init__(window)
         self._window, self._history, self._active_run, self._show_error = window, history, active_run, show_error
+        self._settings = settings
         self.record: RunRecord | None = None
         self.viewed_run: ViewedRun | None = None
         self._resume_when_opened = False
+        self._offered: RunSummary | None = None  # an interrupted run
+        self._offer_done = False
         self._run_loader = RunLoader(self)
         self._run_loader.progressed.connect(self._on_progress)
         self._run_loader.loaded.connect(self._on_loaded)
         self._resume_button = window.viewed_run_bar.buttons["resumeViewed"]
         self._resume_button.clicked.connect(self._resume)
         window.viewed_run_bar.buttons["backToCurrent"].clicked.connect(self.show_active_run)
+        window.interrupted_run_bar.buttons["resumeInterrupted"].clicked.connect(self._resume_offered)
+        window.interrupted_run_bar.buttons["dismissInterrupted"].clicked.connect(self._dismiss_offered)
 
     def resume(self, path: Path) -> None:
         """Display a run, and resume it as soon as it is loaded."""
@@ -89,6 +96,7 @@ class RunViewer(QObject):
 
     def refresh(self) -> None:
         self._window.viewed_run_bar.set_message(self._format_message())
+        self._window.interrupted_run_bar.set_message(_format_offer(self._offered))
         viewed = self.viewed_run
         if viewed is not None:
             self._resume_button.setVisible(viewed.summary.resumable)
@@ -124,3 +132,37 @@ class RunViewer(QObject):
         if viewed is not None and record is not None and self._active_run.machine.can_start:
             run = viewed.summary
             self._active_run.resume_from_disk(run.path, record, has_checkpoint=run.checkpoints > 0)
+
+    # --- interrupted runs --------------------------------------------------------------------------------
+
+    def offer_interrupted(self) -> None:
+        """Offer the newest interrupted run that was not dismissed. Call this when the runs are listed; only the first
+        call has an effect."""
+        if not self._offer_done:
+            self._offer_done = True
+            known = self._settings.dismissed
+            runs = (run for run in self._history.runs if run.state == "interrupted" and run.resumable)
+            self._offered = next((run for run in runs if str(run.path) not in known), None)
+            self.refresh()
+
+    def hide_offer(self) -> None:
+        self._offered, self._offer_done = None, True
+        self.refresh()
+
+    def _dismiss_offered(self) -> None:
+        """Offer none of the interrupted runs again. They stay on the runs page."""
+        self._settings.dismissed = [str(run.path) for run in self._history.runs if run.state == "interrupted"]
+        self.hide_offer()
+
+    def _resume_offered(self) -> None:
+        run = self._offered
+        self.hide_offer()
+        if run is not None:
+            self.resume(run.path)
+
+
+def _format_offer(run: RunSummary | None) -> str:
+    if run is None:
+        return ""
+    step, when = formatting.format_count(run.step), formatting.format_timestamp(run.started + run.seconds)
+    return tr("window.run_interrupted", name=run.name, step=step, when=when)
