@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from app.controller import Controller
 
-_STARTED_AT: Final = time.perf_counter()
 _APP_ID: Final = "Traindeck.Traindeck"
 NO_DISPLAY_MESSAGE: Final = (
     "There is no display for the window. Train in the terminal instead: ./train_gpu.sh train --preset quickstart\n"
@@ -42,8 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     configure_application(application)
     controller = build_controller(application, options)
     install_exception_hook(controller, crash_log)
-    if os.environ.get("TRAINDECK_TIMING"):
-        _print_timing(controller)
     controller.start()
     controller.window.first_painted.connect(freeze_and_enable_gc)  # last of the slots
     if options.run_dir:
@@ -162,23 +159,6 @@ def install_exception_hook(controller: Controller, log: TextIO | None) -> None:
             controller.window.banners.add(BannerContent("error", format_message, text))
 
     sys.excepthook = hook
-
-
-def _print_timing(controller: Controller) -> None:
-    """TRAINDECK_TIMING=1: print the times of the first paint and of the plots, and the memory."""
-    import psutil
-    from PySide6.QtCore import QTimer
-
-    def on_painted() -> None:
-        first = time.perf_counter() - _STARTED_AT
-
-        def print_times() -> None:
-            ready, rss = time.perf_counter() - _STARTED_AT, psutil.Process().memory_info().rss / 1e6
-            sys.stderr.write(f"first paint {first:.3f} s, plots {ready:.3f} s, {rss:.0f} MB\n")
-
-        QTimer.singleShot(0, print_times)
-
-    controller.window.first_painted.connect(on_painted)
 
 
 if __name__ == "__main__":

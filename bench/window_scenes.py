@@ -135,7 +135,7 @@ def start(_: str) -> dict[str, Any]:
     """Seconds from before the process to the first paint, and until plots exist; memory of the empty window."""
     result: dict[str, Any] = {}
 
-    def hook(controller: Any) -> None:
+    def hook(controller: Any, log: object) -> None:
         from PySide6.QtCore import QTimer
         from PySide6.QtWidgets import QApplication
 
@@ -155,8 +155,7 @@ def start(_: str) -> dict[str, Any]:
 
         controller.window.first_painted.connect(on_painted)
 
-    program._print_timing = hook
-    os.environ["TRAINDECK_TIMING"] = "1"
+    program.install_exception_hook = hook
     program.main(["--lang", "en", "--theme", "light"])
     return result
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSplitter, QSplitterHandle
 
 from app.theme.palette import SPACING
 
 _KEY_STEP: Final = 3 * SPACING
-_FOCUS_LINE_WIDTH: Final = 2  # pixels
 _DECREASE_KEYS: Final = (Qt.Key.Key_Left, Qt.Key.Key_Up)
 _INCREASE_KEYS: Final = (Qt.Key.Key_Right, Qt.Key.Key_Down)
 
@@ -47,18 +46,4 @@ class _SplitterHandle(QSplitterHandle):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
         super().paintEvent(event)
         if self.hasFocus():
-            line = self.rect()
-            if self.orientation() is Qt.Orientation.Horizontal:
-                line.setWidth(_FOCUS_LINE_WIDTH)
-            else:
-                line.setHeight(_FOCUS_LINE_WIDTH)
-            line.moveCenter(self.rect().center())
-            QPainter(self).fillRect(line, self.palette().highlight())
-
-    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
-        super().focusInEvent(event)
-        self.update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
-        super().focusOutEvent(event)
-        self.update()
+            QPainter(self).fillRect(self.rect(), self.palette().highlight())
