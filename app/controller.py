@@ -143,7 +143,6 @@ class Controller(QObject):
         run.about_to_start.connect(self._on_run_starting)
         run.event_received.connect(self._on_event)
         run.state_changed.connect(self.render)
-        run.elapsed_changed.connect(self.render_run_bar)
         run.ended.connect(self._on_run_ended)
         for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
             shown.connect(welcome.hide)

@@ -22,7 +22,6 @@ class ActiveRun(QObject):
     about_to_start = Signal()
     event_received = Signal(object)  # AnyEvent, after it was processed; see `handle_event`
     state_changed = Signal()
-    elapsed_changed = Signal()  # only times changed
     ended = Signal(object)  # ProcessOutcome
 
     def __init__(self, process: TrainerProcess | None, parent: QObject | None = None) -> None:
@@ -120,7 +119,8 @@ class ActiveRun(QObject):
         changed = self.machine.feed(event, time.monotonic())
         if self.machine.state is RunState.KILLING:
             self.process.kill()
-        (self.state_changed if changed else self.elapsed_changed).emit()
+        if changed or event is not RunRequest.TICK:
+            self.state_changed.emit()
 
     def _on_finished(self, outcome: ProcessOutcome) -> None:
         stopping = self.machine.state in (RunState.STOPPING, RunState.KILLING)
