@@ -67,9 +67,18 @@ def build(
 ) -> Engine:
     """Builds the engine of a run of `steps` steps on a CPU. `switch`: after its switch to compiled code."""
     model, example, reporter = model or decoder(config), example or batch(), reporter or NullReporter()
-    varying = example.input_ids.shape[1] != config.max_seq_len
     built = select.build_engine(
-        config, model, CPU, FP32, reporter, example, steps, recorded, step=step, varying=varying
+        config,
+        model,
+        CPU,
+        FP32,
+        reporter,
+        rows=example.input_ids.shape[0],
+        segments=example.segments is not None,
+        varying=example.input_ids.shape[1] != config.max_seq_len,
+        total_steps=steps,
+        recorded=recorded or {},
+        step=step,
     )
     if switch and built.switch is not None:
         try:
@@ -80,5 +89,4 @@ def build(
 
 
 def path(built: Engine, name: str) -> FastPath:
-    (found,) = (one for one in built.fast_paths if one.name == name)
-    return found
+    return built.fast_paths[name]

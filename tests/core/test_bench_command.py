@@ -59,9 +59,8 @@ def test_recipes_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:
     assert named["untuned"]["knobs"]["attention"] == "math"
     assert all(one["tokens_per_s"]["median"] > 0 for one in named.values())
     assert document["times_as_fast"]["median"] > 0
-    limits = {one["name"]: one for one in document["ceilings"]}
-    assert {"matmul fp32", "copy RAM"} <= limits.keys()
-    assert all(0 < one["median"] <= one["best"] for one in limits.values())
+    assert {"matmul fp32", "copy RAM"} <= document["ceilings"].keys()
+    assert all(rate > 0 for rate in document["ceilings"].values())
     assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
 
 

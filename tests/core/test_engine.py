@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,19 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
+from tests.core.engines import ROWS, batch, build, decoder, path, settings
 from trainer_core.progress import NullReporter
 from trainer_core.system import hardware
-from trainer_core.system.result_cache import MeasurementCache
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import compilation, engine, measuring, select, trials
-from trainer_core.train.engine.engine import CompileSwitch
+from trainer_core.train.engine import compilation, engine, measuring, select
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine with four threads and an empty cache."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr(hardware, "usable_threads", lambda: 4)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -157,23 +155,32 @@ def test_compile_on_switches_before_the_first_step(compiler: Any) -> None:
 def test_the_same_command_repeats_the_decision_without_timing(compiler: Any, monkeypatch: Any) -> None:
     first = build(settings(), steps=LONG)
     monkeypatch.setattr(measuring, "time_alternatives", None)  # nothing is timed again
-    monkeypatch.setattr(select, "compile_cost", lambda *_: 1.0)  # as another measurement would say
     second = build(settings(), steps=LONG)
     assert second.choices == first.choices
     assert path(second, "compile").used
+    assert path(second, "compile").speedup == 2.0
 
 
-def test_a_decision_made_after_the_checkpoint_is_repeated(compiler: Any, monkeypatch: Any) -> None:
-    """The run was killed after the switch and resumes from a checkpoint before it."""
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("before", [1, 0])
+def test_a_decision_made_after_the_checkpoint_is_repeated(
+    compiler: Any, monkeypatch: Any, faster: bool, before: int
+) -> None:
+    """The run was killed after the switch and resumes from a checkpoint before it, or of the same step."""
     started = build(settings(), steps=LONG, switch=False)
     recorded = dict(started.choices)
-    monkeypatch.setattr(measuring, "time_alternatives", lambda *_, **__: {"slow": 1.0, "fast": 1.0})
+    monkeypatch.setattr(measuring, "time_alternatives", lambda *_, **__: {"slow": 1.0, "fast": 0.5 if faster else 1.0})
     assert started.switch is not None
     started.switch.finish(batch())
-    assert path(started, "compile").reason == "path.slower"
-    resumed = build(settings(), steps=LONG, recorded=recorded)
-    assert resumed.compiled is None
-    assert path(resumed, "compile").reason == "path.recorded"
+    monkeypatch.setattr(measuring, "time_alternatives", None)
+    step = recorded["compile_step"] - before
+    resumed = build(settings(), steps=LONG, recorded=recorded, step=step, switch=False)
+    assert resumed.choices == recorded
+    assert resumed.switch is not None
+    assert resumed.switch.step == recorded["compile_step"]
+    resumed.switch.finish(batch())
+    assert path(resumed, "compile") == path(started, "compile")
+    assert (resumed.compiled is not None) == faster
 
 
 def test_other_ranks_repeat_the_decision_of_rank_0(compiler: Any) -> None:
@@ -199,26 +206,22 @@ def test_compiled_code_that_differs_is_rejected_and_not_tried_again(compiler: An
     first = build(settings(), steps=LONG)
     assert path(first, "compile").reason == "path.differs"
     assert path(first, "compile").params["error"] == pytest.approx(1.0, abs=0.01)
-    monkeypatch.setattr(compilation, "compile_whole", None)
-    assert path(build(settings(), steps=LONG), "compile").reason == "path.measured"
+    again = build(settings(), steps=LONG, switch=False)
+    assert (again.switch, path(again, "compile").reason) == (None, "path.differs")
 
 
-def test_a_resumed_run_compiles_the_same_graph_whatever_its_next_batch(compiler: Any) -> None:
-    first = build(settings(), steps=LONG, example=batch(packed=True))
-    assert first.compile_key is not None
-    for example in (batch(packed=True), batch(), batch(rows=1), batch(rows=1, packed=True)):
-        again = build(settings(), steps=LONG, example=example, recorded=first.choices)
-        assert again.compile_key == first.compile_key
-        assert path(again, "compile").used
-    other = build(settings(batch_size=1), steps=LONG, example=batch(rows=1), recorded=first.choices)
-    assert other.compile_key is not None
-    assert (other.compile_key.rows, other.compile_key.segments) == (1, False)
+def test_undivided_sequences_of_a_divided_run_are_compiled(compiler: Any) -> None:
+    built = build(settings(), steps=LONG, example=batch(packed=True))
+    assert built.compiled is not None
+    assert built.compile_key is not None
+    assert built.compile_key.adapt(batch()) is not None
+    torch.testing.assert_close(built.loss(batch()), built.eager_loss(batch()))
 
 
 def test_compiled_code_is_used_only_if_faster(compiler: Any, monkeypatch: Any) -> None:
-    for steps, seconds, reason in ((LONG, 0.5, "path.on"), (LONG + 1, 1.0, "path.slower")):
+    for layers, seconds, reason in ((2, 0.5, "path.on"), (1, 1.0, "path.slower")):
         monkeypatch.setattr(measuring, "time_alternatives", lambda *_, fast=seconds, **__: {"slow": 1.0, "fast": fast})
-        built = build(settings(), steps=steps)
+        built = build(settings(n_layers=layers), steps=LONG)
         said = path(built, "compile")
         assert (said.reason, said.speedup, said.used) == (reason, 1.0 / seconds, reason == "path.on")
         assert (built.compiled is not None) == built.choices["compile"] == said.used
@@ -233,7 +236,7 @@ def test_if_the_child_process_runs_out_of_memory_the_run_compiles_itself(compile
 def test_rejected_cuda_graphs_hold_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda", 0)
     config = settings(hidden_dim=256, max_seq_len=512, batch_size=32, cuda_graphs="on", compile="auto")
-    monkeypatch.setattr(CompileSwitch, "_speedup", lambda *_: 0.5)
+    monkeypatch.setattr(measuring, "speedup", lambda *_: 0.5)
     model = decoder(config).to(device)
     made = select.build_engine(
         config,
@@ -241,45 +244,31 @@ def test_rejected_cuda_graphs_hold_no_memory(monkeypatch: pytest.MonkeyPatch) ->
         device,
         Precision.from_name("fp32", device),
         NullReporter(),
-        batch(512, 32),
-        LONG,
-        None,
+        rows=32,
+        segments=False,
         varying=False,
+        total_steps=LONG,
+        recorded={},
     )
     assert made.switch is not None
     made.switch.finish(batch(512, 32).to(device))
-    assert [path.reason for path in made.fast_paths if path.name == "cuda_graphs"] == ["path.slower"]
+    assert made.fast_paths["cuda_graphs"].reason == "path.slower"
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() < 256 * 2**20
 
 
-def cached_choices(home: Path) -> dict[str, Any]:
-    return json.loads((home / "cache" / "engine.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    ["{", "[]", '"text"', {"choices": "text"}, {"choices": {"threads": "many"}}, {"choices": {"compile_step": -5}}, 3],
-)
-def test_a_damaged_cache_is_ignored(home: Path, damage: Any, compiler: Any) -> None:
+@pytest.mark.parametrize("damage", ["{", "[]", "null", '{"name": 3}'])
+def test_a_damaged_decision_is_measured_again(home: Path, damage: str, compiler: Any) -> None:
     whole = build(settings(), steps=LONG)
-    file = home / "cache" / "engine.json"
-    if isinstance(damage, str):
-        file.write_text(damage, encoding="utf-8")
-    else:
-        file.write_text(json.dumps(dict.fromkeys(cached_choices(home), damage)), encoding="utf-8")
+    (file,) = (home / "cache" / "compiled" / "traindeck").iterdir()
+    stored = file.read_text(encoding="utf-8")
+    file.write_text(damage, encoding="utf-8")
     again = build(settings(), steps=LONG)
-    assert again.choices["compile"] == whole.choices["compile"]
-    assert torch.equal(again.loss(batch()), whole.loss(batch()))
+    assert again.choices == whole.choices
+    assert file.read_text(encoding="utf-8") == stored
 
 
-def test_damaged_compile_costs_are_ignored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    MeasurementCache().store({"first_s": "long", "again_s": None}, "compile", measuring.machine_key(CPU))
-    assert path(build(settings()), "compile").reason == "path.not_worth"
-
-
-def test_a_cache_that_cannot_be_written_is_ignored(home: Path, compiler: Any) -> None:
+def test_a_decision_that_cannot_be_stored_is_no_failure(home: Path, compiler: Any) -> None:
     (home / "cache").write_text("no folder", encoding="utf-8")
     assert build(settings(), steps=LONG).choices["compile"]
 
@@ -301,8 +290,8 @@ def test_results_that_are_not_finite_have_an_infinite_error() -> None:
     def no_number(batch: Any) -> Tensor:
         return plain(batch) + torch.full((), float("nan"))  # with the right gradients
 
-    assert trials.loss_difference(model, plain, plain, batch()) < 1e-5
-    assert trials.loss_difference(model, no_number, plain, batch()) == float("inf")
+    assert measuring.loss_difference(model, plain, plain, batch()) < 1e-5
+    assert measuring.loss_difference(model, no_number, plain, batch()) == float("inf")
 
 
 def test_many_logits_select_the_chunked_loss() -> None:

@@ -22,6 +22,7 @@ from trainer_core.train.engine import compilation, engine, measuring
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine with two threads and an empty cache."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr(hardware, "usable_threads", lambda: 2)
     before = torch.get_num_threads()
     torch.set_num_threads(2)

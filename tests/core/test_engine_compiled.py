@@ -24,14 +24,14 @@ from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.system import child_process
 from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import compilation, select, trials
+from trainer_core.train.engine import compilation, measuring, select
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.loss import batch_loss
 
-TOLERANCE = trials.TOLERANCE["fp32"]
+TOLERANCE = measuring.TOLERANCE["fp32"]
 
 
-def compiled_model(key: CompileKey) -> tuple[Any, trials.LossOf, trials.LossOf]:
+def compiled_model(key: CompileKey) -> tuple[Any, measuring.LossOf, measuring.LossOf]:
     """A model with its compiled and its eager loss."""
     model = decoder(settings(**{"n_layers": key.shape["n_layers"], "dropout": key.shape["dropout"]}))
     checkpoint_activations(model, key.checkpointing)
@@ -75,18 +75,18 @@ def test_batches_of_any_width_share_one_graph_with_chunked_loss(compiler: Path) 
     model, compiled, plain = compiled_model(key)
     for length in (23, LENGTH, 16):
         example = batch(length)
-        assert key.fits(example)
+        assert key.adapt(example) is not None
         with torch.compiler.set_stance("default" if length == 23 else "fail_on_recompile"):
-            assert trials.loss_difference(model, compiled, plain, example) < TOLERANCE
+            assert measuring.loss_difference(model, compiled, plain, example) < TOLERANCE
 
 
 def test_packed_sequences_with_dropout_and_selective_checkpointing(compiler: Path) -> None:
     key = compile_key(settings(n_layers=1, dropout=0.3), segments=True, checkpointing="selective")
     model, compiled, plain = compiled_model(key)
-    assert trials.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
+    assert measuring.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
 
 
-def saved_numbers(model: Decoder, loss: trials.LossOf, given: Batch) -> int:
+def saved_numbers(model: Decoder, loss: measuring.LossOf, given: Batch) -> int:
     """Elements that a forward pass saves for its backward, without the weights."""
     weights = {weight.data_ptr() for weight in model.parameters()}
     held: list[int] = []
@@ -109,7 +109,7 @@ def test_activation_memory_budget_changes_neither_loss_nor_gradients(
     model = decoder(config)
     built = build(config, model=model)
     assert path(built, "compile").used
-    assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
+    assert measuring.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
     assert saved_numbers(model, built.loss, batch()) < 0.4 * saved_numbers(model, built.eager_loss, batch()), (
         "without it 0.7"
     )
@@ -130,7 +130,7 @@ def test_compile_on_uses_compiled_code_and_caches_it(
     assert built.compile_s
     assert built.choices["compile"] is True
     assert built.compile_key is not None
-    assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
+    assert measuring.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
     with torch.compiler.set_stance("fail_on_recompile"):  # a shape that it was not made for is computed eagerly
         assert float(built.loss(batch(LENGTH - 4)).detach()) > 0
     assert compilation.is_cached(built.compile_key)
@@ -158,7 +158,16 @@ def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, 
     config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
     model = decoder(config).to(device)
     built = select.build_engine(
-        config, model, device, Precision.from_name(name, device), NullReporter(), batch(), 3, None, varying=False
+        config,
+        model,
+        device,
+        Precision.from_name(name, device),
+        NullReporter(),
+        rows=ROWS,
+        segments=False,
+        varying=False,
+        total_steps=3,
+        recorded={},
     )
     assert built.switch is not None
     built.switch.finish(batch().to(device))
@@ -168,8 +177,8 @@ def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, 
     for number in range(5):
         given = batch()
         given = replace(given, input_ids=(given.input_ids + number) % VOCABULARY).to(device)
-        difference = trials.loss_difference(model, built.loss, built.eager_loss, given, built.precision)
-        assert difference < trials.TOLERANCE[name]
+        difference = measuring.loss_difference(model, built.loss, built.eager_loss, given, built.precision)
+        assert difference < measuring.TOLERANCE[name]
         for weight in model.parameters():
             weight.data.mul_(0.8)  # in place, as an update changes them
     assert recorded_graphs() == recorded, "recorded again instead of replayed"
@@ -206,17 +215,12 @@ def with_children(pid: int) -> list[psutil.Process]:
 
 def test_whether_a_graph_fits_depends_on_the_shape_alone() -> None:
     fixed = compile_key(settings())
-    assert fixed.fits(batch())
-    assert not fixed.fits(batch(LENGTH - 1))
-    assert not fixed.fits(batch(rows=ROWS - 1))
-    assert not fixed.fits(batch(packed=True))
+    misfits = batch(LENGTH - 1), batch(rows=ROWS - 1), batch(packed=True)
+    assert [fixed.adapt(one) is not None for one in (batch(), *misfits)] == [True, False, False, False]
     varying = compile_key(settings(), varying=True, segments=True)
-    assert [varying.fits(batch(length, packed=True)) for length in (15, 16, LENGTH, LENGTH + 1)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    for length, fits in ((15, False), (16, True), (LENGTH, True), (LENGTH + 1, False)):
+        for given in (batch(length, packed=True), batch(length)):
+            assert (varying.adapt(given) is not None) == fits
 
 
 # --- failures -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter
 from trainer_core.train.device import Precision, native_bf16
 from trainer_core.train.device_transfer import WindowLoader
-from trainer_core.train.engine import measuring, trials
+from trainer_core.train.engine import measuring
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.optimizers import build_optimizer
@@ -49,14 +49,14 @@ def one_thread() -> Iterator[None]:
 def test_two_threads_compute_the_same_as_one(chunk: int) -> None:
     model = decoder(settings(hidden_dim=128, mlp_dim=256, max_seq_len=128))  # large enough that torch divides its work
 
-    def by(count: int) -> trials.LossOf:
+    def by(count: int) -> measuring.LossOf:
         def loss(given: Batch) -> Tensor:
             torch.set_num_threads(count)  # for its backward, too
             return batch_loss(model, given, chunk=chunk)
 
         return loss
 
-    assert trials.loss_difference(model, by(2), by(1), batch(128, 8)) < SUMS
+    assert measuring.loss_difference(model, by(2), by(1), batch(128, 8)) < SUMS
 
 
 # --- the loss in parts, in fp16 ---------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_in_fp16_losses_are_compared_with_loss_scaling(factor: float) -> None:
     engine = Engine(model, fp16, chunk=16)
     received: list[tuple[float, float]] = []
 
-    def watched(loss: trials.LossOf) -> trials.LossOf:
+    def watched(loss: measuring.LossOf) -> measuring.LossOf:
         def of(part: Batch, grad_scale: Tensor) -> Tensor:
             summed = factor * loss(part, factor * grad_scale)
             summed.register_hook(lambda gradient: received.append((float(gradient), float(grad_scale))))
@@ -78,7 +78,7 @@ def test_in_fp16_losses_are_compared_with_loss_scaling(factor: float) -> None:
         return of
 
     parts, whole = watched(engine.eager_loss), watched(Engine(model, fp16).eager_loss)
-    assert trials.loss_difference(model, parts, whole, given, fp16) < 2e-3
+    assert measuring.loss_difference(model, parts, whole, given, fp16) < 2e-3
     assert all(gradient == scale for gradient, scale in received)
     begins = 2.0**16 / given.loss_tokens  # as GradScaler does
     wanted = [begins, begins] if factor == 1.0 else [begins, begins / 16, begins / 16]
@@ -177,7 +177,7 @@ def test_gradients_in_mixed_precision_equal_those_in_fp32_within_tolerance(
     exact = step_of(Engine(model, Precision.from_name("fp32", device)), given)
     assert len(narrow[1]) == len(list(model.parameters()))
     errors = [measuring.relative_error(*pair) for pair in zip(narrow, exact, strict=True)]
-    assert max(errors) < trials.TOLERANCE[name]
+    assert max(errors) < measuring.TOLERANCE[name]
     assert max(errors) > 10 * SUMS, "it was fp32 after all"
 
 
@@ -196,14 +196,14 @@ def test_gradients_with_tf32_equal_those_in_fp32_within_tolerance(products: None
         pytest.skip("no TF32 on this GPU")
     model = decoder(settings(hidden_dim=256, mlp_dim=512)).to(CUDA)
 
-    def by(products: str) -> trials.LossOf:
+    def by(products: str) -> measuring.LossOf:
         def loss(given: Batch) -> Tensor:
             torch.set_float32_matmul_precision(products)  # for its backward, too
             return Engine(model, FP32).loss(given)
 
         return loss
 
-    assert trials.loss_difference(model, by("high"), by("highest"), given.to(CUDA)) < trials.TOLERANCE["tf32"]
+    assert measuring.loss_difference(model, by("high"), by("highest"), given.to(CUDA)) < measuring.TOLERANCE["tf32"]
 
 
 # --- pinned memory and the transfer stream ------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import dataloader
 
-from tests.core.engines import CPU, FP32, batch, decoder, settings
+from tests.core.engines import CPU, FP32, ROWS, batch, decoder, settings
 from tests.core.test_loop import config
 from tests.core.trainer import ROOT, text_file
 from trainer_core.data.loader import BatchLoader
@@ -75,10 +75,11 @@ def test_without_private_compiler_names_a_run_is_eager(missing: str, monkeypatch
     else:
         monkeypatch.setitem(sys.modules, "torch._functorch.config", None)
     model, wanted = decoder(settings()), settings(compile="on", cpu_threads=1)
-    built = select.build_engine(wanted, model, CPU, FP32, NullReporter(), batch(), 3, None, varying=True)
+    shape = {"rows": ROWS, "segments": False, "varying": True}
+    built = select.build_engine(wanted, model, CPU, FP32, NullReporter(), **shape, total_steps=3, recorded={})
     assert built.switch is not None
     built.switch.finish(batch())
-    (said,) = (path for path in built.fast_paths if path.name == "compile")
+    said = built.fast_paths["compile"]
     assert (said.used, said.reason) == (False, "path.failed")
     assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
 
@@ -86,7 +87,6 @@ def test_without_private_compiler_names_a_run_is_eager(missing: str, monkeypatch
 def test_graphs_are_reset_without_reset_cudagraph_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", SimpleNamespace())
     compilation.reset_graphs()
-    compilation.reset_trial_graphs()
 
 
 def test_a_cpu_without_capability_functions_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:

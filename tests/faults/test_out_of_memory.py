@@ -315,24 +315,6 @@ def test_samples_that_do_not_fit_are_skipped_with_a_warning(tmp_path: Path, monk
     assert made.state.counters.step == 2
 
 
-def test_an_engine_that_does_not_fit_is_built_for_smaller_micro_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=2))
-    build, asked = made._build, []
-
-    def limited(rows: int) -> Any:
-        asked.append(rows)
-        if rows > 6:
-            raise torch.OutOfMemoryError(MESSAGE)
-        return build(rows)
-
-    monkeypatch.setattr(made, "_build", limited)
-    made.run()
-    assert asked == [12, 6]
-    assert moves(kept) == [("halved", "forward", 6, 2)]
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_optimizer_memory_is_allocated_before_the_first_step(tmp_path: Path, optimizer: str) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path, optimizer=optimizer))

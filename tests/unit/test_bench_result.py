@@ -31,8 +31,8 @@ def test_runs_are_compared_within_their_round() -> None:
 
 
 def test_the_tuned_batch_is_halved_until_it_fits_and_other_recipes_fail() -> None:
-    def measure(config: Config) -> TrialResult:
-        return outcome(100 if config.batch_size <= 8 else None)
+    def measure(recipe: Recipe, number: int) -> TrialResult:
+        return outcome(100 if recipe.config.batch_size <= 8 else None)
 
     tuned = Recipe("tuned", Config(batch_size=32), {0: outcome(1)})
     untuned = Recipe("untuned", Config(batch_size=12))

@@ -17,19 +17,19 @@ from trainer_core import protocol
 from trainer_core.check import search
 from trainer_core.check.command import with_current_memory
 from trainer_core.check.search import TrialRun
-from trainer_core.check.trial_process import TrialResult, verdict
+from trainer_core.check.trial_process import TrialResult
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.console import check as console_check
 from trainer_core.messages import TraindeckError
 from trainer_core.system import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
-FREE, TOTAL, STATE = 1000, 1000, 100
+FREE, TOTAL, STATE = 1000, 1000, 100  # STATE: of weights, gradients and moments
 
 
-def outcome(peak: int | None, speed: float | None = 1.0, state: int = STATE) -> TrialResult:
+def outcome(peak: int | None, speed: float | None = 1.0, needed: int = STATE) -> TrialResult:
     return TrialResult(
-        fits=peak is not None, device="made up", memory_total=TOTAL, memory_free=FREE, needed=state, state=state,
+        fits=peak is not None, device="made up", memory_total=TOTAL, memory_free=FREE, needed=needed,
         parameters=1, checkpoint_bytes=1, peak=peak, ram_peak=peak, tokens_per_s=speed if peak is not None else None,
     )  # fmt: skip
 
@@ -63,12 +63,16 @@ def offered(machine: Machine, config: Config) -> list[tuple[int, int, str, str]]
     ("peak", "judged"), [(None, "does_not_fit"), (1001, "does_not_fit"), (950, "tight"), (900, "fits"), (100, "fits")]
 )
 def test_a_tenth_of_the_memory_must_remain_free(peak: int | None, judged: str) -> None:
-    assert verdict(outcome(peak)) == judged
+    assert outcome(peak).verdict == judged
 
 
-def test_half_the_batch_and_activation_checkpointing_are_offered_fastest_first() -> None:
-    machine = Machine(60, lambda config: 10.0 if config.activation_checkpointing == "selective" else config.batch_size)
-    assert offered(machine, Config(batch_size=16)) == [(16, 1, "selective", "auto"), (8, 2, "off", "auto")]
+def test_the_first_smaller_micro_batch_that_leaves_memory_free_is_offered() -> None:
+    assert offered(Machine(60), Config(batch_size=16)) == [(8, 2, "off", "auto")]
+
+
+def test_settings_that_leave_little_memory_are_offered_if_nothing_better_fits() -> None:
+    config = Config(batch_size=1, activation_checkpointing="selective", chunked_loss="on")
+    assert offered(Machine(6800), config) == [(1, 1, "full", "on")]
 
 
 def test_alternatives_keep_the_effective_batch() -> None:
@@ -88,7 +92,7 @@ def test_if_no_micro_batch_fits_checkpointing_and_chunked_loss_are_offered() -> 
 
 def test_nothing_is_measured_if_weights_alone_are_too_large() -> None:
     machine = Machine(1)
-    hopeless = TrialRun(Config(), outcome(None, state=FREE + 1))
+    hopeless = TrialRun(Config(), outcome(None, needed=FREE + 1))
     assert search.find_alternatives(hopeless, machine) == []
     assert not machine.asked
 
@@ -209,4 +213,4 @@ def test_a_result_that_did_not_fit_is_used_until_more_memory_is_free(monkeypatch
     assert with_current_memory(msgspec.structs.replace(tried, memory_free=30 * GIB)) is None, "more is free: try again"
     known = with_current_memory(msgspec.structs.replace(tried, fits=True, peak=int(35.8 * GIB)))
     assert known is not None
-    assert verdict(known) == "does_not_fit", "CUDA takes memory beside the peak"
+    assert known.verdict == "does_not_fit", "CUDA takes memory beside the peak"

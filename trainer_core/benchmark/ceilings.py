@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -18,38 +16,30 @@ _COPY_BYTES: Final = 128 * 1024**2
 _MATRIX_SIZES: Final = {"cpu": 1024, "cuda": 8192}
 _TYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """A measured rate: FLOP/s of `matmul TYPE`, bytes/s of `copy PATH`."""
-
-    name: str
-    best: float
-    median: float
-
-
 _Work = tuple[str, str, int, dict[str, Tensor]]
 """Name of a ceiling, statement to repeat, its FLOPs or bytes, and its tensors."""
 
 
-def measure(device: torch.device, seconds: float, log: Callable[[str], None]) -> list[Ceiling]:
-    """Measure all rates, each for about `seconds`. `log` receives the name of each before it is measured."""
-    ceilings = []
+def measure(device: torch.device, seconds: float, log: Callable[[str], None]) -> dict[str, float]:
+    """Median rates by name: FLOP/s of `matmul TYPE`, bytes/s of `copy PATH`, each measured for about `seconds`.
+
+    `log` receives each name before it is measured.
+    """
+    rates, before = {}, torch.get_float32_matmul_precision()
     for name, statement, amount, tensors in chain(_products(device), _copies(device)):
         log(name)
+        torch.set_float32_matmul_precision("high" if name == "matmul tf32" else "highest")
         timer = Timer(statement, globals={"torch": torch, **tensors}, num_threads=torch.get_num_threads())
-        with _tf32(name == "matmul tf32"):
-            timed = timer.blocked_autorange(min_run_time=seconds)
-        ceilings.append(Ceiling(name, amount / min(timed.times), amount / timed.median))
-    return ceilings
+        rates[name] = amount / timer.blocked_autorange(min_run_time=seconds).median
+    torch.set_float32_matmul_precision(before)
+    return rates
 
 
 def _products(device: torch.device) -> Iterator[_Work]:
     """Matrix products in the types that the device multiplies natively. fp16 is emulated on a CPU and left out."""
-    if device.type == "cpu":
-        names = ["fp32", "bf16"]
-    else:
-        names = ["fp32", "tf32", "bf16", "fp16"] if native_bf16(device) else ["fp32", "fp16"]
+    names = ["fp32", "bf16"] if device.type == "cpu" else ["fp32", "fp16"]
+    if device.type == "cuda" and native_bf16(device):
+        names += ["tf32", "bf16"]
     size = _MATRIX_SIZES[device.type]
     for name in names:
         left, right = (torch.randn(size, size, device=device).to(_TYPES[name]) for _ in range(2))
@@ -72,13 +62,3 @@ def _copies(device: torch.device) -> Iterator[_Work]:
     for name, (target, source) in copies.items():
         tensors = {"target": target, "source": source}
         yield f"copy {name}", "target.copy_(source, non_blocking=True)", _COPY_BYTES, tensors
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

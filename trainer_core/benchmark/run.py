@@ -15,7 +15,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,9 +25,8 @@ import torch
 
 from trainer_core import __version__
 from trainer_core.benchmark import ceilings, tables
-from trainer_core.benchmark.ceilings import Ceiling
 from trainer_core.check.data import inspect_data
-from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process, verdict
+from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process
 from trainer_core.config import Config
 from trainer_core.console.performance import FastPathReporter
 from trainer_core.messages import Language, TraindeckError
@@ -46,7 +45,7 @@ from trainer_core.wire import EventDispatcher
 Name = Literal["untuned", "preset", "tuned"]
 
 DEFAULT_SECONDS: Final = {"cpu": 120.0, "cuda": 300.0}
-_FAST_PATHS_S: Final = 60.0  # to measure the fast paths; at most half of the time
+_FAST_PATHS_S: Final = 120.0  # fast paths are measured in a benchmark of at least this duration
 _EXPECTED_MFU: Final = 0.4  # share of the matmul ceiling
 _MAX_MICRO_BATCH_S: Final = 8.0
 _MAX_ROUNDS: Final = 5
@@ -58,17 +57,14 @@ _UNTUNED: Final[dict[str, Any]] = {
     "cuda_graphs": "off", "attention": "math", "chunked_loss": "off", "activation_checkpointing": "off", "tf32": False,
     "vocab_multiple": 1, "deterministic": False,
 }  # fmt: skip
-_TUNED: Final[dict[str, Any]] = {
-    "mixed_precision": "auto", "num_workers": -1, "pin_memory": True, "low_memory": False, "compile": "auto",
-    "cuda_graphs": "auto", "attention": "auto", "chunked_loss": "auto", "tf32": True, "cpu_threads": 0,
-    "deterministic": False, "activation_checkpointing": "off",
-}  # fmt: skip
+_TUNED: Final = (  # to their defaults
+    "mixed_precision", "num_workers", "pin_memory", "low_memory", "compile", "cuda_graphs", "attention", "chunked_loss",
+    "tf32", "cpu_threads", "deterministic", "activation_checkpointing",
+)  # fmt: skip
 _SHOWN_KNOBS: Final = (
     "batch_size", "gradient_accumulation_steps", "max_seq_len", "mixed_precision", "num_workers", "compile",
     "attention", "optimizer", "vocab_multiple",
 )  # fmt: skip
-
-Log = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -82,49 +78,51 @@ class Recipe:
 
 
 def run(
-    config: Config, language: Language, log: Log, seconds: float | None = None, fixed: Collection[str] = ()
+    config: Config,
+    language: Language,
+    log: Callable[[str], None],
+    seconds: float | None = None,
+    fixed: Collection[str] = (),
 ) -> dict[str, Any]:
     """Measure everything in about `seconds`. Knobs in `fixed` are not tuned.
 
     Raises `TraindeckError` if no recipe could be measured, `bench.too_large` if a micro-batch takes too long.
     """
-    begin = time.monotonic()
+    begin, notes = time.monotonic(), dict[str, dict[str, Any]]()
     device = choose_device(config.device)
     seconds = seconds or DEFAULT_SECONDS[device.type]
-    machine, notes = describe_machine(device), list[dict[str, Any]]()
+    machine = describe_machine(device)
     if machine["busy"] > tables.NOISY:
-        notes.append(_note("others", share=machine["busy"]))
+        notes["others"] = {"share": machine["busy"]}
 
     def log_ceiling(name: str) -> None:
         log(tables.text("doing_ceiling", language, name=tables.ceiling_name(name, language)))
 
-    limits = ceilings.measure(device, min(0.4, seconds / 200), log_ceiling)
+    rates = ceilings.measure(device, min(0.4, seconds / 200), log_ceiling)
     session = RunContext(EventDispatcher())
     needs = inspect_data(config, session)
-    _require_trainable(config, needs.vocab_size, device, limits)
+    _require_trainable(config, needs.vocab_size, device, rates)
     recipes = build_recipes(config, device.type == "cuda", fixed)
     if recipes[1].config == recipes[2].config:
-        notes.append(_note("same"))
+        notes["same"] = {}
         del recipes[1]
-    paths, measured = fast_path_results(device, seconds, FastPathReporter(log, language))
-    if not measured:
-        notes.append(_note("not_measured"))
+    paths = fast_path_results(device, seconds, FastPathReporter(log, language))
+    if not any(path.speedup for path in paths):
+        notes["not_measured"] = {}
     release_memory(device)  # for the child processes
     run_seconds = min(10.0, max(0.3, seconds / 40))
 
-    def measure(config: Config) -> TrialResult:
-        request = TrialRequest(config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds)
+    def measure(recipe: Recipe, number: int) -> TrialResult:
+        log(tables.text("doing_round", language, round=number + 1, name=tables.text(recipe.name, language)))
+        request = TrialRequest(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds)
         return run_trial_process(request, session)
 
-    def log_round(number: int, name: Name) -> None:
-        log(tables.text("doing_round", language, round=number, name=tables.text(name, language)))
-
-    _measure_in_turn(recipes, measure, begin + seconds, log_round)
+    _measure_in_turn(recipes, measure, begin + seconds)
     return {
         "machine": machine,
         "preset": config.preset,
         "seconds": time.monotonic() - begin,
-        "ceilings": [asdict(one) for one in limits],
+        "ceilings": rates,
         "recipes": [_recipe_document(recipe) for recipe in recipes],
         "times_as_fast": speedup(recipes[-1], recipes[0]),
         "fast_paths": json.loads(msgspec.json.encode(paths)),
@@ -152,8 +150,6 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else probed.cpu_name,
         "kind": device.type,
-        "cpu": probed.cpu_name,
-        "cores": probed.cpu_cores,
         "threads": probed.cpu_threads,
         "ram": probed.ram_total,
         "system": probed.platform,
@@ -173,12 +169,12 @@ def cpu_load() -> float:
     return 0.0
 
 
-def _require_trainable(config: Config, vocab_size: int, device: torch.device, limits: list[Ceiling]) -> None:
+def _require_trainable(config: Config, vocab_size: int, device: torch.device, rates: dict[str, float]) -> None:
     """Raise `bench.too_large` if a micro-batch of the preset takes too long, by estimate."""
     with torch.device("meta"):
         model = Decoder(ModelConfig.from_config(config, vocab_size))
-    rates = {one.name: one.median for one in limits if one.name.startswith("matmul")}
-    rate = rates["matmul fp32"] if device.type == "cpu" else max(rates.values())
+    products = {name: rate for name, rate in rates.items() if name.startswith("matmul")}
+    rate = products["matmul fp32"] if device.type == "cpu" else max(products.values())
     tokens = config.batch_size * config.max_seq_len
     seconds = flops_per_token(model, config.max_seq_len) * tokens / (rate * _EXPECTED_MFU)
     if seconds > _MAX_MICRO_BATCH_S:
@@ -186,14 +182,13 @@ def _require_trainable(config: Config, vocab_size: int, device: torch.device, li
         raise TraindeckError("bench.too_large", preset=preset, seconds=round(seconds), device=str(device))
 
 
-def fast_path_results(device: torch.device, seconds: float, reporter: FastPathReporter) -> tuple[list[FastPath], bool]:
-    """Results of the fast paths, and whether all are measured. Measures them only if there is time."""
+def fast_path_results(device: torch.device, seconds: float, reporter: FastPathReporter) -> list[FastPath]:
+    """Results of the fast paths, measured if they are not and if there is time."""
     precision = choose_precision("auto", device, NullReporter()).name
-    if fast_paths.is_measured(device, precision):
-        return fast_paths.cached_paths(device, precision), True
-    if seconds < 2 * _FAST_PATHS_S:
-        return fast_paths.cached_paths(device, precision), False
-    return fast_paths.measure(device, reporter), True
+    cached = fast_paths.cached_paths(device, precision)
+    if seconds < _FAST_PATHS_S or any(path.speedup for path in cached):
+        return cached
+    return fast_paths.measure(device, reporter)
 
 
 # --- the recipes -----------------------------------------------------------------------------------
@@ -202,10 +197,9 @@ def fast_path_results(device: torch.device, seconds: float, reporter: FastPathRe
 def build_recipes(config: Config, on_gpu: bool, fixed: Collection[str] = ()) -> list[Recipe]:
     """The recipes to compare. Knobs in `fixed` are not tuned."""
     config = msgspec.structs.replace(config, auto_batch=False)
-    batch = config.batch_size
-    if on_gpu:
-        batch = max(batch, -(-_GPU_BATCH_TOKENS // config.max_seq_len // 8) * 8)
-    tuned = {name: value for name, value in {**_TUNED, "batch_size": batch}.items() if name not in fixed}
+    tuned = {name: getattr(Config(), name) for name in _TUNED if name not in fixed}
+    if on_gpu and "batch_size" not in fixed:
+        tuned["batch_size"] = max(config.batch_size, -(-_GPU_BATCH_TOKENS // config.max_seq_len // 8) * 8)
     untuned = {**_UNTUNED, "cpu_threads": torch.get_num_threads()}
     return [
         Recipe("untuned", msgspec.structs.replace(config, **untuned)),
@@ -214,41 +208,32 @@ def build_recipes(config: Config, on_gpu: bool, fixed: Collection[str] = ()) -> 
     ]
 
 
-def _measure_in_turn(
-    recipes: list[Recipe], measure: Callable[[Config], TrialResult], end: float, log_round: Callable[[int, Name], None]
-) -> None:
+def _measure_in_turn(recipes: list[Recipe], measure: Callable[[Recipe, int], TrialResult], end: float) -> None:
     """Measure every recipe once per round, until `end`. A recipe that fails is left out from then on."""
-    expected = 0.0  # seconds of a round
     for number in range(_MAX_ROUNDS):
         begin = time.monotonic()
-        if number and begin + expected > end:
-            break
         for recipe in recipes:
             if recipe.error is None:
-                log_round(number + 1, recipe.name)
                 _measure(recipe, number, measure)
         duration = time.monotonic() - begin
-        expected = max(expected, duration) if number else duration / 2  # the first round compiles
+        if time.monotonic() + (duration if number else duration / 2) > end:  # the first round compiles
+            break
     if not any(recipe.runs for recipe in recipes):
         code, params = next(recipe.error for recipe in recipes if recipe.error)
         raise TraindeckError(code, **params)
 
 
-def _measure(recipe: Recipe, number: int, measure: Callable[[Config], TrialResult]) -> None:
+def _measure(recipe: Recipe, number: int, measure: Callable[[Recipe, int], TrialResult]) -> None:
     """Add a measurement. Out of memory halves the tuned batch and discards earlier measurements."""
     try:
-        result = measure(recipe.config)
-        while verdict(result) == "does_not_fit" and recipe.name == "tuned" and recipe.config.batch_size > 1:
+        while (result := measure(recipe, number)).verdict == "does_not_fit":
+            if recipe.name != "tuned" or recipe.config.batch_size == 1:
+                raise TraindeckError("memory.out", device=result.device, step=0)
             recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
             recipe.runs.clear()
-            result = measure(recipe.config)
+        recipe.runs[number] = result
     except TraindeckError as error:
         recipe.error = error.code, error.params
-        return
-    if verdict(result) == "does_not_fit":
-        recipe.error = "memory.out", {"device": result.device, "step": 0}
-    else:
-        recipe.runs[number] = result
 
 
 # --- the document ----------------------------------------------------------------------------------
@@ -262,22 +247,22 @@ def speedup(one: Recipe, other: Recipe) -> dict[str, Any] | None:
 
 
 def _recipe_document(recipe: Recipe) -> dict[str, Any]:
-    error = {"code": recipe.error[0], "params": recipe.error[1]} if recipe.error else None
-    knobs = {name: getattr(recipe.config, name) for name in _SHOWN_KNOBS}
-    document: dict[str, Any] = {"name": recipe.name, "knobs": knobs, "error": error}
     runs = list(recipe.runs.values())
-    document["tokens_per_s"] = _spread([run.tokens_per_s for run in runs if run.tokens_per_s])
+    document: dict[str, Any] = {
+        "name": recipe.name,
+        "knobs": {name: getattr(recipe.config, name) for name in _SHOWN_KNOBS},
+        "error": {"code": recipe.error[0], "params": recipe.error[1]} if recipe.error else None,
+        "tokens_per_s": _spread([run.tokens_per_s for run in runs if run.tokens_per_s]),
+    }
     if runs:
         last = runs[-1]
         document |= {
             "precision": last.precision,
             "parameters": last.parameters,
             "step_ms": _spread([1000 * run.step_s for run in runs if run.step_s]),
-            "start_s": _spread([run.start_s for run in runs if run.start_s]),
             "compile_s": max((run.compile_s for run in runs if run.compile_s is not None), default=None),
             "peak_vram": max(run.peak or 0 for run in runs) if last.uuids else None,
             "utilization": last.utilization,
-            "mfu": last.mfu,
         }
     return document
 
@@ -286,7 +271,3 @@ def _spread(values: Sequence[float]) -> dict[str, Any] | None:
     if not values:
         return None
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "each": list(values)}
-
-
-def _note(key: str, **values: Any) -> dict[str, Any]:
-    return {"key": key, "values": values}

@@ -51,13 +51,9 @@ def ceiling_name(name: str, language: Language) -> str:
     return _CEILINGS_ZH.get(name) or name.replace("matmul", "矩阵乘法")
 
 
-def _format_ceilings(ceilings: list[dict[str, Any]], language: Language) -> list[str]:
-    head = [text(key, language) for key in ("ceilings", "median", "best")]
-    rows = [
-        [ceiling_name(one["name"], language), *(_format_rate(one["name"], one[key]) for key in ("median", "best"))]
-        for one in ceilings
-    ]
-    return format_table(head, rows)
+def _format_ceilings(rates: dict[str, float], language: Language) -> list[str]:
+    rows = [[ceiling_name(name, language), _format_rate(name, rate)] for name, rate in rates.items()]
+    return format_table([text("ceilings", language), text("median", language)], rows)
 
 
 def _format_rate(name: str, value: float) -> str:
@@ -67,9 +63,9 @@ def _format_rate(name: str, value: float) -> str:
 
 
 def _format_recipes(document: dict[str, Any], language: Language) -> list[str]:
-    keys = ["recipe", "batch", "precision", "speed", "range", "step", "start", "compiling"]
+    keys = ["recipe", "batch", "precision", "speed", "range", "step", "compiling"]
     if document["machine"]["kind"] == "cuda":
-        keys += ["vram", "busy", "mfu"]
+        keys += ["vram", "busy"]
     rows = [_format_recipe(one, language)[: len(keys)] for one in document["recipes"] if one["tokens_per_s"]]
     return format_table([text(key, language) for key in keys], rows)
 
@@ -84,11 +80,9 @@ def _format_recipe(one: dict[str, Any], language: Language) -> list[str]:
         f"{speed['median']:,.0f}",
         f"{speed['min']:,.0f} – {speed['max']:,.0f}",
         f"{one['step_ms']['median']:,.1f}",
-        f"{one['start_s']['each'][0]:.1f}",
         _or_dash(one["compile_s"], "{:.1f}"),
         _or_dash(one["peak_vram"] and one["peak_vram"] / _GIB, "{:.2f}"),
         _or_dash(one["utilization"], "{:.0%}"),
-        _or_dash(one["mfu"], "{:.1%}"),
     ]
 
 
@@ -106,4 +100,4 @@ def notes(document: dict[str, Any], language: Language) -> list[str]:
         if one["error"]:
             why = format_message(one["error"]["code"], one["error"]["params"], language)
             lines.append(text("failed", language, name=text(one["name"], language), why=why))
-    return lines + [text(note["key"], language, **note["values"]) for note in document["notes"]]
+    return lines + [text(key, language, **values) for key, values in document["notes"].items()]

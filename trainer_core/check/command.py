@@ -5,6 +5,7 @@ No torch, no Qt: a cached report takes no time to import them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import time
@@ -16,7 +17,7 @@ from trainer_core import __version__, protocol
 from trainer_core.check import data, search
 from trainer_core.check.data import DataRequirements
 from trainer_core.check.search import TrialRun
-from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process, verdict
+from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process
 from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import PreparedData
 from trainer_core.run_context import RunContext
@@ -76,11 +77,10 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
     else:
         chosen = measure(config)
-        if not chosen.leaves_free:
+        if chosen.outcome.verdict != "fits":
             alternatives = search.find_alternatives(chosen, measure)
     result = chosen.outcome
-    result_verdict = verdict(result)
-    if result_verdict == "does_not_fit" and not alternatives:
+    if result.verdict == "does_not_fit" and not alternatives:
         session.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)
     checkpoints = config.keep_last + config.keep_best
     disk_needed = result.checkpoint_bytes * (checkpoints + 1) + needs.cache_bytes
@@ -89,7 +89,7 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         session.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
     positions = needs.total_steps * needs.tokens_per_step / needs.fill
     return protocol.CheckReport(
-        verdict=result_verdict,
+        verdict=result.verdict,
         device=result.device,
         chosen=_settings(chosen),
         alternatives=[_settings(one) for one in alternatives],
@@ -111,13 +111,13 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
 
 
 def _settings(run: TrialRun) -> protocol.MeasuredSettings:
-    config, result = run.config, run.outcome
+    config, result = run
     return protocol.MeasuredSettings(
         batch_size=config.batch_size,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         activation_checkpointing=config.activation_checkpointing,
         chunked_loss=config.chunked_loss,
-        fits=run.fits,
+        fits=result.verdict != "does_not_fit",
         peak=result.peak,
         ram_peak=result.ram_peak,
         tokens_per_s=result.tokens_per_s,
@@ -136,21 +136,18 @@ class _CachedMeasurement:
     def __call__(self, config: Config) -> TrialRun:
         needs = self._needs
         key = (self._machine, needs.vocab_size, needs.task, needs.planned_steps.bit_length(), _config_key(config))
-        result = None if self._again and key not in self.measured else self._read(key)
-        if result is None:
-            self._session.progress("checking", len(self.measured), None, "trials")
-            self.measured.append(key)
-            request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps)
-            result = run_trial_process(request, self._session)
-            self._cache.store(msgspec.to_builtins(result), *key)
-            self._session.set_phase("checking")
+        if not self._again or key in self.measured:
+            with contextlib.suppress(msgspec.ValidationError):
+                known = with_current_memory(msgspec.convert(self._cache.get(*key) or {}, TrialResult))
+                if known is not None:
+                    return TrialRun(config, known)
+        self._session.progress("checking", len(self.measured), None, "trials")
+        self.measured.append(key)
+        request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps)
+        result = run_trial_process(request, self._session)
+        self._cache.store(msgspec.to_builtins(result), *key)
+        self._session.set_phase("checking")
         return TrialRun(config, result)
-
-    def _read(self, key: tuple[object, ...]) -> TrialResult | None:
-        try:
-            return with_current_memory(msgspec.convert(self._cache.get(*key) or {}, TrialResult))
-        except msgspec.ValidationError:
-            return None
 
 
 def with_current_memory(result: TrialResult) -> TrialResult | None:

@@ -6,35 +6,23 @@ The caller passes `measure`, which runs real steps. No torch, no Qt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from trainer_core.check.trial_process import TrialResult, verdict
+from trainer_core.check.trial_process import TrialResult
 from trainer_core.config import Config
 
-_MAX_TRIALS: Final = 5  # for alternatives
-_MAX_BATCH_SIZES: Final = 7  # for the fastest
+_MAX_BATCH_SIZES: Final = 7  # measured for the fastest
 _MIN_SPEEDUP: Final = 1.05
-_MODES: Final = ("off", "selective", "full")  # of activation checkpointing, by memory saved
 _UNCOMPILED: Final = {"compile": "off", "cuda_graphs": "off"}
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRun:
-    """A configuration and its measurement. `leaves_free`: it fits and leaves memory free."""
+class TrialRun(NamedTuple):
+    """A configuration and its measurement."""
 
     config: Config
     outcome: TrialResult
-
-    @property
-    def fits(self) -> bool:
-        return verdict(self.outcome) != "does_not_fit"
-
-    @property
-    def leaves_free(self) -> bool:
-        return verdict(self.outcome) == "fits"
 
     @property
     def tokens_per_s(self) -> float:
@@ -42,9 +30,6 @@ class TrialRun:
 
 
 Measure = Callable[[Config], TrialRun]
-
-
-# --- the fastest micro-batch ----------------------------------------------------------------------------
 
 
 def find_fastest(config: Config, measure: Measure) -> TrialRun:
@@ -55,24 +40,22 @@ def find_fastest(config: Config, measure: Measure) -> TrialRun:
     """
     uncompiled = {name: off for name, off in _UNCOMPILED.items() if getattr(config, name) == "auto"}
     best = _search_size(config, lambda one: measure(_with(one, **uncompiled))).config
-    while True:
-        run = measure(_with_batch_size(config, best.batch_size))
-        smaller = _smaller(best)
-        if run.leaves_free or smaller is None:
-            return run
-        best = smaller
+    run = measure(_with_batch_size(config, best.batch_size))
+    while run.outcome.verdict != "fits" and (smaller := _smaller(run.config)) is not None:
+        run = measure(smaller)
+    return run
 
 
 def _search_size(config: Config, measure: Measure) -> TrialRun:
     best, trials = measure(config), 1
-    if not best.leaves_free:
-        while not best.leaves_free and (smaller := _smaller(best.config)) is not None:
+    if best.outcome.verdict != "fits":
+        while best.outcome.verdict != "fits" and (smaller := _smaller(best.config)) is not None:
             best = measure(smaller)
         return best
     for step in (_larger, _smaller):
         while (candidate := step(best.config)) is not None and trials < _MAX_BATCH_SIZES:
             run, trials = measure(candidate), trials + 1
-            if not run.leaves_free or run.tokens_per_s < best.tokens_per_s * _MIN_SPEEDUP:
+            if run.outcome.verdict != "fits" or run.tokens_per_s < best.tokens_per_s * _MIN_SPEEDUP:
                 break
             best = run
         if best.config.batch_size != config.batch_size:
@@ -80,30 +63,16 @@ def _search_size(config: Config, measure: Measure) -> TrialRun:
     return best
 
 
-# --- alternatives ---------------------------------------------------------------------------------------
-
-
 def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
-    """Find settings that fit in place of `chosen`, fastest first; none if weights and moments alone are too large.
-
-    Tries smaller micro-batches until one leaves memory free, then the next larger one with activation checkpointing.
-    """
-    config, trials, fitting = chosen.config, 0, list[TrialRun]()
-    for candidate in _memory_savings(config) if chosen.outcome.state < chosen.outcome.memory_free else ():
-        run, trials = measure(candidate), trials + 1
-        if run.fits:
+    """Find settings that fit in place of `chosen`, fastest first; none if weights and moments alone are too large."""
+    fitting = list[TrialRun]()
+    for candidate in _memory_savings(chosen.config) if chosen.outcome.needed < chosen.outcome.memory_free else ():
+        run = measure(candidate)
+        if run.outcome.verdict == "fits":
+            return [run]
+        if run.outcome.verdict == "tight":
             fitting.append(run)
-        if run.leaves_free:
-            break
-    if fitting and fitting[-1].config.batch_size < config.batch_size:
-        larger = _with_batch_size(config, (_larger(fitting[-1].config) or config).batch_size)
-        for mode in _modes_beyond(config)[: _MAX_TRIALS - trials]:
-            run = measure(_with(larger, activation_checkpointing=mode))
-            if run.fits:
-                fitting.append(run)
-                break
-    best = [run for run in fitting if run.leaves_free]
-    return sorted(best or fitting, key=lambda run: -run.tokens_per_s)
+    return sorted(fitting, key=lambda run: -run.tokens_per_s)
 
 
 def _memory_savings(config: Config) -> Iterator[Config]:
@@ -114,36 +83,25 @@ def _memory_savings(config: Config) -> Iterator[Config]:
         smaller.append(one)
         one = _smaller(one)
     yield from [*smaller[:2], *smaller[2:][-1:]]
-    smallest = smaller[-1] if smaller else config
-    modes = _modes_beyond(config)
-    for mode in modes[-1:] if smaller else modes:
-        smallest = _with(smallest, activation_checkpointing=mode)
+    smallest = _with(smaller[-1] if smaller else config, activation_checkpointing="full")
+    if config.activation_checkpointing != "full":
         yield smallest
     if config.chunked_loss != "on":
         yield _with(smallest, chunked_loss="on")
 
 
-def _modes_beyond(config: Config) -> tuple[str, ...]:
-    return _MODES[_MODES.index(config.activation_checkpointing) + 1 :]
-
-
-# --- sizes ----------------------------------------------------------------------------------------------
-
-
 def _larger(config: Config) -> Config | None:
     """At least twice the micro-batch. None: the ranks compute the whole effective batch at once already."""
-    parts = config.gradient_accumulation_steps // 2
     if config.batch_size * config.ranks >= config.effective_batch:
         return None
-    while config.effective_batch % parts:
-        parts -= 1
-    return _with_batch_size(config, config.effective_batch // parts)
+    sizes = range(2 * config.batch_size, config.effective_batch + 1)
+    return _with_batch_size(config, next(size for size in sizes if config.effective_batch % size == 0))
 
 
 def _smaller(config: Config) -> Config | None:
-    """At most half of the micro-batch: its largest proper divisor."""
+    """At most half of the micro-batch: its largest proper divisor. None: one sequence."""
     size = config.batch_size
-    divisors = (size // parts for parts in range(2, size + 1) if size % parts == 0)
+    divisors = (one for one in range(size // 2, 0, -1) if size % one == 0)
     return next((_with_batch_size(config, divisor) for divisor in divisors), None)
 
 

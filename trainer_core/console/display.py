@@ -49,7 +49,6 @@ class ConsoleSink:
         self._is_terminal = self._console.is_terminal
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
-        self._explain_performance = True  # the notes on performance figures are printed once
         self._settings: dict[str, object] = {}  # of the run, by knob
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
@@ -75,9 +74,6 @@ class ConsoleSink:
             case protocol.CheckReport():
                 for line in check.format_check_report(event, self._language):
                     self._print(line)
-            case protocol.Performance():
-                self._print(performance.format_performance(event, self._language, explain=self._explain_performance))
-                self._explain_performance = False
             case protocol.Advice(resolved=True):
                 self._print(events.format_event(event, self._language), "dim")
             case _:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from rich.cells import cell_len
-
 from trainer_core import performance_texts, protocol
 from trainer_core.console.tables import format_table
 from trainer_core.messages import Language
@@ -30,7 +28,7 @@ def format_execution(event: protocol.Ready | protocol.Compiled, language: Langua
     """Return the fast paths in use and the compile time on one line; empty if the event has neither."""
     parts = []
     if event.fast_paths:
-        used = [_with_speedup(path, language) for path in event.fast_paths if path.used]
+        used = [_format_fast_path(path, language) for path in event.fast_paths if path.used]
         paths = get("console.list_separator", language).join(used) or get("console.reference_only", language)
         parts.append(get("console.fast_paths", language, paths=paths))
     if isinstance(event, protocol.Compiled):
@@ -38,17 +36,14 @@ def format_execution(event: protocol.Ready | protocol.Compiled, language: Langua
     return " · ".join(parts)
 
 
-def _with_speedup(path: FastPath, language: Language) -> str:
-    name = _format_fast_path(path, language)
+def _format_fast_path(path: FastPath, language: Language) -> str:
+    """Return name, choice and speedup: `Attention (flash) ×1.31`, `2 threads`."""
+    name, choice = performance_texts.fast_path_parts(path, language)
+    if choice:
+        name = get("console.name_and_choice", language, name=name, choice=choice)
     if path.speedup is None:
         return name
     return f"{name}{'' if name.endswith('）') else ' '}{performance_texts.format_speedup(path.speedup)}"
-
-
-def _format_fast_path(path: FastPath, language: Language) -> str:
-    """Return the name with the choice: `Attention (flash)`, `2 threads`."""
-    name, choice = performance_texts.fast_path_parts(path, language)
-    return get("console.name_and_choice", language, name=name, choice=choice) if choice else name
 
 
 def format_unused_fast_paths(
@@ -101,8 +96,8 @@ class FastPathReporter(NullReporter):
         self._write(get(key, self._language, name=name))
 
 
-def format_performance(event: protocol.Performance, language: Language, *, explain: bool = True) -> str:
-    """Return one line of figures. With `explain`, further lines say what MFU and gradient noise mean."""
+def format_performance(event: protocol.Performance, language: Language) -> str:
+    """Return one line of figures."""
     figures = [
         get("console.computing", language, share=event.compute_ratio),
         get("console.waiting_for_data", language, share=event.data_ratio),
@@ -117,27 +112,10 @@ def format_performance(event: protocol.Performance, language: Language, *, expla
     if event.loss_scale is not None:
         scale = performance_texts.format_loss_scale(event.loss_scale)
         figures.append(get("console.loss_scale", language, scale=scale, overflows=event.overflows))
-    if event.gradient_noise is not None and not explain:
-        figures.append(get("console.noise", language, count=_format_noise(event.gradient_noise)))
-    head = get("console.performance", language, step=event.step)
-    notes = _notes(event, language) if explain else []
-    return "\n".join([head + "  ".join(figures), *(" " * cell_len(head) + note for note in notes)])
-
-
-def _format_noise(noise: float) -> str:
-    return performance_texts.format_significant(max(1.0, noise), 2)
-
-
-def _notes(event: protocol.Performance, language: Language) -> list[str]:
-    notes = []
-    if event.peak_name and event.peak_flops is None:
-        notes.append(get("console.mfu_unknown", language, name=event.peak_name))
-    elif event.peak_name and event.peak_flops is not None:
-        peak = performance_texts.format_flops(event.peak_flops, "/s")
-        notes.append(get("console.mfu_peak", language, peak=peak, name=event.peak_name))
     if event.gradient_noise is not None:
-        notes.append(get("console.noise_note", language, count=_format_noise(event.gradient_noise)))
-    return notes
+        noise = performance_texts.format_significant(max(1.0, event.gradient_noise), 2)
+        figures.append(get("console.noise", language, count=noise))
+    return get("console.performance", language, step=event.step) + "  ".join(figures)
 
 
 def format_bad_step(event: protocol.BadStep, language: Language) -> str:

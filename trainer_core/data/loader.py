@@ -134,17 +134,18 @@ def concat_batches(parts: list[Batch]) -> Batch:
         cu_seqlens=None,
     )
     if any(part.segments is not None for part in parts):
-        segments, positions = zip(*map(_segments_and_positions, parts), strict=True)
+        segments, positions = zip(*((part.segments, part.positions) for part in map(with_segments, parts)), strict=True)
         whole = replace(whole, segments=torch.cat(segments), positions=torch.cat(positions))
     return whole.pin_memory() if first.input_ids.is_pinned() else whole
 
 
-def _segments_and_positions(batch: Batch) -> tuple[Tensor, Tensor]:
-    """`segments` and `positions`; of undivided sequences, those of one document."""
-    if batch.segments is not None and batch.positions is not None:
-        return batch.segments, batch.positions
-    columns = torch.arange(batch.input_ids.shape[1]).expand(batch.input_ids.shape)
-    return torch.zeros_like(batch.input_ids, dtype=torch.int32), columns
+def with_segments(batch: Batch) -> Batch:
+    """The batch with `segments` and `positions`: undivided sequences are one document."""
+    if batch.segments is not None:
+        return batch
+    columns = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+    segments = torch.zeros_like(batch.input_ids, dtype=torch.int32)
+    return replace(batch, segments=segments, positions=columns.repeat(batch.input_ids.shape[0], 1))
 
 
 class SequenceDataset(Dataset[SequenceItem]):

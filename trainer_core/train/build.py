@@ -155,7 +155,7 @@ def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         loader_prefetch=loader.num_workers * trainer.config.prefetch_factor,
         loader_pinned=loader.pin_memory,
         loader_reason=loader.reason,
-        fast_paths=trainer.engine.fast_paths,
+        fast_paths=list(trainer.engine.fast_paths.values()),
     )
 
 

@@ -61,6 +61,7 @@ class OomRecovery:
     """Actions that make micro-batches fit into memory."""
 
     engine: Engine | None = None  # None while it is being built
+    recovers = True  # False in a check, where a step that does not fit is the result
 
     def __init__(
         self, config: Config, model: Decoder, device: torch.device, session: RunContext, ranks: Ranks = ALONE
@@ -71,7 +72,6 @@ class OomRecovery:
         self._actions: list[RecoveryAction] = []
         self._steps = 0  # since the last action
         self._retry_steps = _RETRY_STEPS
-        self.built_for = config.batch_size  # sequences per micro-batch that the engine was built for
         self.during: During = "forward"
 
     @property
@@ -130,20 +130,10 @@ class OomRecovery:
             raise MemoryError(f"Tried to allocate {requested} bytes")
         return result[0]
 
-    def build(self, build: Callable[[int], Engine]) -> Engine:
-        """Build the engine for whole micro-batches or, if they do not fit, for smaller ones."""
-
-        tried = False
-
-        def work() -> Engine:
-            nonlocal tried
-            self.during, self.built_for = "forward", self.max_rows if tried else self.built_for
-            tried = True
-            return build(self.built_for)
-
-        self.engine = self.run_step(work, _nothing, 0, self._session.poll)
+    def attach(self, engine: Engine) -> None:
+        """Configure the engine of the run for the current actions."""
+        self.engine = engine
         self._apply()
-        return self.engine
 
     def relax(self, step: int) -> None:
         """Revert the last action after enough good steps."""
@@ -198,6 +188,8 @@ class OomRecovery:
         self._emit(step, action, self.during, requested, free)
 
     def _next_action(self) -> RecoveryAction | None:
+        if not self.recovers:
+            return None
         if self.max_rows > 1:
             return "halved"
         if self._config.activation_checkpointing != "full" and "checkpointing" not in self._actions:
@@ -244,22 +236,12 @@ class OomRecovery:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {
-            "actions": list(self._actions),
-            "steps": self._steps,
-            "retry_steps": self._retry_steps,
-            "built_for": self.built_for,
-            "batch_size": self._config.batch_size,
-        }
+        return {"actions": list(self._actions), "steps": self._steps, "retry_steps": self._retry_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
         self._actions = list(state.get("actions", []))
         self._steps, self._retry_steps = state.get("steps", 0), state.get("retry_steps", _RETRY_STEPS)
-        batch_size = self._config.batch_size
-        self.built_for = (
-            state.get("built_for", batch_size) if state.get("batch_size", batch_size) == batch_size else batch_size
-        )
         self._apply()
 
 

@@ -124,43 +124,36 @@ class TrainingStep:
 
     def set_up(self) -> None:
         """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
-        self.engine = self.oom.build(self._build)
+        self.oom.retry(self._allocate)
+        self.engine = self.ranks.same(self._select_engine, lambda engine: engine.choices, self.state.engine)
+        self.oom.attach(self.engine)
         self._is_set_up = True
         self.state.engine = self.engine.choices
         threads = torch.get_num_threads() if self.device.type == "cpu" else 0
         self.state.run_fingerprint |= {**self.engine.choices, "threads": threads}
         run_fingerprint.warn_about_changes(self.session, self._previous_fingerprint, self.state.run_fingerprint)
 
-    def _build(self, rows: int) -> Engine:
-        """Build the engine for micro-batches of `rows` sequences. Rank 0 selects for all ranks."""
-        example = self.oom.retry(lambda: self._prepare_engine(rows))
-        engine: Engine = self.ranks.same(
-            partial(self._select_engine, example), lambda engine: engine.choices, self.state.engine or None
-        )
-        return engine
-
-    def _prepare_engine(self, rows: int) -> Batch:
-        """Allocate what training keeps between steps and return a micro-batch of `rows` sequences."""
+    def _allocate(self) -> None:
+        """Allocate what training keeps between steps."""
         optimizers.allocate(self.state.optimizer)
         self.ranks.reserve(list(self.model.parameters()))
-        return self.windows.example().split_rows(rows)[0]
+        self.windows.load()
 
-    def _select_engine(self, example: Batch, choices: dict[str, Any] | None) -> Engine:
-        """Repeat `choices`, and select the others."""
-        if self.ranks.rank and choices and choices.get("compiled_for"):  # other ranks may compute other row counts
-            rows = rows_of(self.config, self.ranks.rank, self.prepared.task != "sft")
-            choices = {**choices, "compiled_for": [rows, *choices["compiled_for"][1:]]}
+    def _select_engine(self, choices: dict[str, Any]) -> Engine:
+        """Repeat `choices`, and select the others. Rank 0 selects for all ranks."""
+        conversations = self.prepared.task == "sft"
         return build_engine(
             self._rank_config,
             self.model,
             self.device,
             self.precision,
             self.session,
-            example,
-            self.total_steps,
-            choices,
+            rows=rows_of(self.config, self.ranks.rank, not conversations),
+            segments=self.prepared.packed if conversations else not self.prepared.attend_across_documents,
+            varying=conversations,
+            total_steps=self.total_steps,
+            recorded=choices,
             step=self.state.counters.step,
-            varying=self.prepared.task == "sft",
             eager_start=self.eager_start,
             background=self.ranks.rank == 0,
         )
@@ -194,11 +187,12 @@ class TrainingStep:
             return
         self.clock.catch_up()
         self.session.set_phase("compiling", step)
-        example = self.windows.example().split_rows(self.oom.built_for)[0]
+        example = self.windows.example()
         self.ranks.same(partial(switch.finish, example), lambda _: self.engine.choices, None)
         self.state.engine = self.engine.choices
-        compile_s = self.engine.compile_s or 0.0
-        self.session.emit(protocol.Compiled(step=step, compile_s=compile_s, fast_paths=self.engine.fast_paths))
+        self.state.run_fingerprint |= self.engine.choices
+        compile_s, paths = self.engine.compile_s or 0.0, list(self.engine.fast_paths.values())
+        self.session.emit(protocol.Compiled(step=step, compile_s=compile_s, fast_paths=paths))
         self.session.set_phase("training", step)
 
     def _next_window(self) -> AccumulationWindow:

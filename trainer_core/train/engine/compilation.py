@@ -20,22 +20,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
 from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
 from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
 from trainer_core.progress import Reporter
+from trainer_core.protocol import FastPath
 from trainer_core.runs import run_dir
-from trainer_core.system import child_process
+from trainer_core.system import child_process, files
 from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.device import Precision
+from trainer_core.train.engine import measuring
 from trainer_core.train.loss import linear_token_loss, token_loss
 
 TIMEOUT_S: Final = 600.0  # limit of the compiler
@@ -58,7 +61,7 @@ class CompileKey:
     shape: dict[str, Any]  # of `ModelConfig`
     rows: int
     length: int
-    segments: bool  # batches have segments
+    segments: bool  # sequences are divided into documents
     varying: bool  # batches differ in width
     device: str
     precision: str
@@ -71,18 +74,15 @@ class CompileKey:
     tf32: bool = False
     deterministic: bool = False  # torch's global flag, part of inductor's key on a GPU
 
-    def fits(self, batch: Batch) -> bool:
-        """Whether the graph accepts this batch. Depends on the shape only, never on earlier batches."""
+    def adapt(self, batch: Batch) -> Batch | None:
+        """The batch as the graph takes it; None: it does not fit. Depends on the shape only, never on earlier
+        batches.
+        """
         rows, length = batch.input_ids.shape
-        if rows != self.rows or (batch.segments is not None) != self.segments:
-            return False
-        return _MIN_LENGTH <= length <= self.length if self.varying else length == self.length
-
-    @property
-    def name(self) -> str:
-        """Hash of the key and the torch version."""
-        text = json.dumps([asdict(self), torch.__version__], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        fits = _MIN_LENGTH <= length <= self.length if self.varying else length == self.length
+        if rows != self.rows or not fits or (batch.segments is not None and not self.segments):
+            return None
+        return with_segments(batch) if self.segments else batch
 
 
 # --- availability and cache ---------------------------------------------------------------------------------
@@ -123,14 +123,29 @@ def _short_name(folder: Path) -> Path:
     return folder
 
 
-def _marker_file(key: CompileKey) -> Path:
-    """Marks a graph as cached. In the folder of the compiled code, so that it is removed with it."""
-    return cache_folder() / "traindeck" / f"{key.name}.json"
+def _record_file(key: CompileKey) -> Path:
+    """Exists if the graph is cached, and holds the decision. Next to the compiled code, to be removed with it."""
+    text = json.dumps([asdict(key), measuring.machine_key(torch.device(key.device))], sort_keys=True)
+    return cache_folder() / "traindeck" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
 
 def is_cached(key: CompileKey) -> bool:
-    """Whether the graph was compiled before, so that compiling takes seconds."""
-    return _marker_file(key).is_file()
+    """Whether the graph was compiled before on this machine, so that compiling takes seconds."""
+    return _record_file(key).is_file()
+
+
+def read_decision(key: CompileKey) -> FastPath | None:
+    """Whether the compiled graph is worth using, as measured earlier on this machine."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(_record_file(key).read_bytes(), type=FastPath)
+    return None
+
+
+def store_decision(key: CompileKey, path: FastPath | None) -> None:
+    """Mark the graph as cached, and store the decision, if there is one."""
+    with contextlib.suppress(OSError):
+        _record_file(key).parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(_record_file(key), msgspec.json.encode(path))
 
 
 # --- compiling ----------------------------------------------------------------------------------------------
@@ -222,13 +237,8 @@ def _prepare_calls(compiled: CompiledLoss, key: CompileKey) -> CompiledLoss:
 
 
 def reset_graphs() -> None:
-    """Drop all compiled functions of this process, including the memory of CUDA graphs."""
+    """Drop all compiled functions of this process, and the CUDA graphs, each with the memory of a micro-batch."""
     torch.compiler.reset()  # dynamo's cache keeps functions alive that were compiled with graphs
-    reset_trial_graphs()
-
-
-def reset_trial_graphs() -> None:
-    """Free CUDA graphs, each with the memory of a whole micro-batch. Functions compiled without graphs stay."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is not None and hasattr(trees, "reset_cudagraph_trees"):  # private
         trees.reset_cudagraph_trees()
@@ -270,13 +280,12 @@ class BackgroundCompiler:
                     self._process.wait(_POLL_S)
             if self._process.returncode:
                 self._errors.seek(0)
-                output = self._errors.read().decode("utf-8", "replace")
-                raise CompileFailed(_last_line(output) or f"exit code {self._process.returncode & 0xFFFFFFFF:#x}")
+                lines = self._errors.read().decode("utf-8", "replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip()), "").strip().rstrip(".")
+                raise CompileFailed(last[:_MAX_REASON] or f"exit code {self._process.returncode & 0xFFFFFFFF:#x}")
         finally:
             self.close()
-        with contextlib.suppress(OSError):
-            _marker_file(self._key).parent.mkdir(parents=True, exist_ok=True)
-            _marker_file(self._key).write_text(json.dumps(asdict(self._key)), encoding="utf-8")
+        store_decision(self._key, None)
 
     def close(self) -> None:
         """Kill the process if it still runs."""
@@ -290,11 +299,6 @@ def error_summary(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     message = next((line for line in lines if "error: " in line or "error C" in line), lines[0])
     return f"{type(error).__name__}: {message}".rstrip(": .")[:_MAX_REASON]
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1].rstrip(".")[:_MAX_REASON] if lines else ""
 
 
 # --- the child process -----------------------------------------------------------------------------------
@@ -322,18 +326,21 @@ def _compile_for(key: CompileKey) -> None:
 
 
 def example_batch(key: CompileKey) -> Batch:
-    """A batch of the key's shape: consecutive tokens, in two documents if it has segments."""
-    columns = torch.arange(key.length, device=key.device)
-    ids = (columns + torch.arange(key.rows, device=key.device).unsqueeze(1)) % key.shape["vocab_size"]
+    return build_example(key.rows, key.length, key.segments, key.shape["vocab_size"], torch.device(key.device))
+
+
+def build_example(rows: int, length: int, segments: bool, vocab_size: int, device: torch.device) -> Batch:
+    """A batch of consecutive tokens; with `segments`, each sequence holds two documents."""
+    columns = torch.arange(length, device=device)
+    ids = (columns + torch.arange(rows, device=device).unsqueeze(1)) % vocab_size
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORE_INDEX
-    segments = positions = None
-    if key.segments:
-        half = key.length // 2
-        segments = (columns >= half).to(torch.int32).repeat(key.rows, 1)
-        positions = torch.where(columns >= half, columns - half, columns).repeat(key.rows, 1)
-    tokens = key.rows * (key.length - 1)
-    return Batch(ids, labels, loss_tokens=tokens, samples=key.rows, segments=segments, positions=positions)
+    batch = Batch(ids, labels, loss_tokens=rows * (length - 1), samples=rows)
+    if not segments:
+        return batch
+    second = (columns >= length // 2).to(torch.int32)
+    positions = columns - second * (length // 2)
+    return replace(batch, segments=second.repeat(rows, 1), positions=positions.repeat(rows, 1))
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +17,13 @@ from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
-from trainer_core.system.result_cache import MeasurementCache
-from trainer_core.train.device import Precision
-from trainer_core.train.engine import available, compilation, measuring, trials
+from trainer_core.train.device import Precision, uses_tf32
+from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.engine.compilation import BackgroundCompiler, CompiledLoss, CompileFailed, CompileKey
-from trainer_core.train.engine.measuring import MIN_SPEEDUP
 from trainer_core.train.loss import batch_loss
 
+REFERENCE: Final = "sdpa"  # attention backend
+VARLEN_PATHS: Final = ("flash3", "flash2", "varlen_attention")  # variable-length attention, preferred first
 _WARMUP_RUNS: Final = 3  # of CUDA graphs: warm-up, recording, replay
 _BUDGET_S: Final = 3.0  # of the comparison of speed
 
@@ -36,7 +36,7 @@ class Engine:
     precision: Precision
     choices: dict[str, Any] = field(default_factory=dict)
     """Plain values that determine how the run computes. Checkpoints hold them; a resumed run repeats them."""
-    fast_paths: list[FastPath] = field(default_factory=list)
+    fast_paths: dict[str, FastPath] = field(default_factory=dict)
     compile_s: float | None = None
     """Seconds that training waited for the compiler, failures included; None: nothing was compiled."""
     chunk: int = 0  # rows of logits at once; 0: all
@@ -53,12 +53,15 @@ class Engine:
         `grad_scale`: the gradient that the loss gets in `backward`, 0-dim fp32 on the device; None: one. Required to
         keep small gradients in fp16 (see `loss.linear_token_loss`).
         """
-        if self.eager_only or self.compiled is None or self.compile_key is None or not self.compile_key.fits(batch):
+        adapted = None
+        if self.compiled is not None and self.compile_key is not None and not self.eager_only:
+            adapted = self.compile_key.adapt(batch)
+        if self.compiled is None or adapted is None:
             return self.eager_loss(batch, grad_scale)
         if grad_scale is None and self.precision.needs_scaler:
             grad_scale = torch.ones((), device=batch.labels.device)  # None would need another graph
         with self.precision.autocast():
-            return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
+            return self.compiled(adapted.input_ids, adapted.labels, adapted.segments, adapted.positions, grad_scale)
 
     def eager_loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
         """The same, never compiled."""
@@ -68,13 +71,32 @@ class Engine:
 
     def set_attention(self, name: str) -> None:
         """Use an attention backend of `models.attention.BACKENDS`."""
-        backend = BACKENDS[name]
-        self.model.set_attention(backend.attend)
-        self.varlen, self.choices["attention"] = backend.uses_cu_seqlens, name
+        self.model.set_attention(BACKENDS[name].attend)
+        self.varlen, self.choices["attention"] = BACKENDS[name].uses_cu_seqlens, name
 
-    def set_path(self, path: FastPath) -> None:
-        """Replace the record of a fast path."""
-        self.fast_paths = [path if path.name == known.name else known for known in self.fast_paths]
+    def record(self, name: str, used: bool, reason: measuring.Reason, **more: Any) -> None:
+        """Record whether a fast path is used, and why."""
+        code, params = reason
+        self.fast_paths[name] = FastPath(name=name, used=used, reason=code, params=params, **more)
+
+    def build_key(self, config: Config, device: torch.device, rows: int, segments: bool, varying: bool) -> CompileKey:
+        """Key of the graph for micro-batches of `rows` sequences, with the present attention and chunks."""
+        return CompileKey(
+            shape=asdict(self.model.config),
+            rows=rows,
+            length=config.max_seq_len,
+            segments=segments,
+            varying=varying,
+            device=str(device),
+            precision=self.precision.name,
+            attention=REFERENCE if self.varlen else self.choices["attention"],  # a graph takes a mask
+            chunk=self.chunk,
+            checkpointing=config.activation_checkpointing,
+            memory_budget=config.activation_memory_budget,
+            threads=torch.get_num_threads() if device.type == "cpu" else 0,
+            tf32=uses_tf32(config, device),
+            deterministic=config.deterministic and device.type == "cuda",
+        )
 
     def close(self) -> None:
         """Stop the background compiler."""
@@ -97,9 +119,13 @@ class CompileSwitch:
     """Compiles in the background from the start of the run, and takes over before step `step`.
 
     The step is fixed when the run starts and stored in its checkpoints, so a resumed run switches at the same step.
-    Compiled code is used if its loss and gradients equal the eager ones on the run's own batch and, unless `forced`, if
-    it is faster. `MeasurementCache` stores the decision (unless `cache_key` is None), so that a run killed before its
-    next checkpoint repeats it.
+    Compiled code is used if its loss and gradients equal the eager ones on the run's own batch and if it is faster. The
+    decision is stored next to the compiled code and repeated wherever the same graph is compiled, without timing, so
+    also by a run that is killed after the switch and resumes from a checkpoint before it.
+
+    Args:
+        repeated: The run already uses compiled code: speed does not matter.
+        background: Start compiling now; False: in `finish`.
     """
 
     def __init__(
@@ -109,16 +135,14 @@ class CompileSwitch:
         step: int,
         config: Config,
         session: Reporter,
-        cache_key: tuple[object, ...] | None,
         *,
-        forced: bool,
-        background: bool,
+        repeated: bool = False,
+        background: bool = True,
     ) -> None:
         self.step, self._engine, self._key, self._config, self._session = step, engine, key, config, session
-        self._cache_key, self._forced = cache_key, forced
+        self._repeated = repeated or config.compile == "on"
         self._device = torch.device(key.device)
         self._eager_attention = str(engine.choices["attention"])
-        self._cached, self._since = compilation.is_cached(key), time.perf_counter()
         self._compiler = BackgroundCompiler(key) if background else None
 
     def close(self) -> None:
@@ -134,78 +158,83 @@ class CompileSwitch:
         """
         engine, since = self._engine, time.perf_counter()
         engine.switch = None
-        if choices is not None and not choices["compile"]:
-            self.close()
-            self._reject(FastPath(name="compile", used=False, reason="path.recorded"))
-            return
         if choices is not None:
-            self._forced, self._key = True, replace(self._key, graphs=choices.get("cuda_graphs", False))
-        batch = example if self._key.fits(example) else compilation.example_batch(self._key)
+            self._repeated, self._key = True, replace(self._key, graphs=choices.get("cuda_graphs", False))
+            if not choices["compile"]:
+                self.close()
+                self._reject()
+                engine.record("compile", False, ("path.recorded", {}))
+                return
+        batch = self._key.adapt(example) or compilation.example_batch(self._key)
         with measuring.preserved_state(engine.model, self._device):
-            path = self._try_key(batch)
+            used = self._try_key(self._key, batch)
             if self._key.graphs:
-                self._record_graphs(path)
-                if not path.used:
-                    self._reject(path)
-                    compilation.reset_trial_graphs()
-                    self._key = replace(self._key, graphs=False)
-                    path = self._try_key(batch)
-            self._accept(path) if path.used else self._reject(path)
+                engine.choices["cuda_graphs"] = used
+                path = msgspec.structs.replace(engine.fast_paths["compile"], name="cuda_graphs")
+                engine.fast_paths["cuda_graphs"] = path
+                if used and self._config.cuda_graphs == "on":
+                    path.reason = "path.set"
+                if not used:
+                    compilation.reset_graphs()
+                    self._try_key(replace(self._key, graphs=False), batch)
         engine.compile_s = time.perf_counter() - since
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self._device)
-        if path.reason != "path.failed":  # a failure may be different at the next start
-            self._store_cost(time.perf_counter() - (since if self._cached else self._since))
-            if self._cache_key is not None:
-                at_start = {**engine.choices, "attention": self._eager_attention}
-                MeasurementCache().store({"choices": at_start}, *self._cache_key)
 
-    def _try_key(self, batch: Batch) -> FastPath:
-        """Compile and compare with eager code: results and, unless forced, speed."""
-        engine, error, speedup = self._engine, None, None
+    def _try_key(self, key: CompileKey, batch: Batch) -> bool:
+        """Compile, compare, decide and record the decision; returns whether compiled code is used from now on."""
         try:
-            self._wait_for_compiler()
-            error = self._compile(batch)
-            tolerance = trials.tolerance(self._config, self._device, engine.precision)
-            if error > tolerance:
-                params: dict[str, Any] = {"error": error, "tolerance": tolerance}
-                return FastPath(name="compile", used=False, reason="path.differs", params=params, error=error)
-            if not self._forced:
-                speedup = self._speedup(batch)
+            earlier = compilation.read_decision(key)
+            path = earlier if earlier is not None and not earlier.used and not self._repeated else None
+            if path is None:
+                path = self._compare(key, batch, earlier)
+                if not self._repeated:
+                    compilation.store_decision(key, path)
         except StopRequested:
             raise
         except Exception as failure:  # noqa: BLE001 - inductor raises anything; eager code remains
             why = str(failure) if isinstance(failure, CompileFailed) else compilation.error_summary(failure)
-            return FastPath(name="compile", used=False, reason="path.failed", params={"reason": why})
-        used = speedup is None or speedup >= MIN_SPEEDUP
-        accepted = "path.set" if self._config.compile == "on" else "path.on"
-        reason = accepted if used else "path.slower"
+            path = FastPath(name="compile", used=False, reason="path.failed", params={"reason": why})
+        self._engine.fast_paths["compile"] = path
+        self._accept(key) if path.used else self._reject()
+        return path.used
+
+    def _compare(self, key: CompileKey, batch: Batch, earlier: FastPath | None) -> FastPath:
+        """Compile and compare results with eager code, and speed where that is undecided."""
+        engine, speedup = self._engine, earlier.speedup if earlier is not None else None
+        self._wait_for_compiler(key)
+        with self._session.interruptible():
+            engine.compiled, engine.compile_key = compilation.compile_whole(engine.model, key), key
+            for _ in range(_WARMUP_RUNS if key.graphs else 0):
+                measuring.clear_gradients(engine.model)
+                torch.autograd.backward(self._compiled_loss(batch))
+            measuring.clear_gradients(engine.model)
+            losses = self._compiled_loss, self._eager_loss
+            error = measuring.loss_difference(engine.model, *losses, batch, engine.precision)
+        tolerance = measuring.tolerance(self._config, self._device, engine.precision)
+        if error > tolerance:
+            params: dict[str, Any] = {"error": error, "tolerance": tolerance}
+            return FastPath(name="compile", used=False, reason="path.differs", params=params, error=error)
+        if earlier is None and not self._repeated:
+            losses = self._eager_loss, self._compiled_loss
+            speedup = measuring.speedup(engine.model, *losses, batch, self._session, _BUDGET_S)
+        used = self._repeated or speedup is None or speedup >= measuring.MIN_SPEEDUP
+        reason = "path.slower" if not used else "path.set" if self._config.compile == "on" else "path.on"
         return FastPath(name="compile", used=used, reason=reason, error=error, speedup=speedup)
 
-    def _wait_for_compiler(self) -> None:
+    def _wait_for_compiler(self, key: CompileKey) -> None:
         """Raises `CompileFailed`, unless the child process ran out of memory: it needs weights, gradients and a CUDA
         context of its own, and this process may still have room."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # the child process computes a micro-batch too
-        compiler, self._compiler = self._compiler or BackgroundCompiler(self._key), None
+        compiler, self._compiler = self._compiler or BackgroundCompiler(key), None
         try:
             compiler.wait(self._session)
         except CompileFailed as failure:
             found = error_codes.classify_exception(RuntimeError(str(failure)))
             if found is None or found.code != "memory.out":
                 raise
-
-    def _compile(self, batch: Batch) -> float:
-        """Compile in this process; returns the error against the eager loss."""
-        engine, key = self._engine, self._key
-        with self._session.interruptible():
-            engine.compiled, engine.compile_key = compilation.compile_whole(engine.model, key), key
-            for _ in range(_WARMUP_RUNS if key.graphs else 0):
-                trials.clear_gradients(engine.model)
-                torch.autograd.backward(self._compiled_loss(batch))
-            trials.clear_gradients(engine.model)
-            return trials.loss_difference(engine.model, self._compiled_loss, self._eager_loss, batch, engine.precision)
 
     def _compiled_loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
         self._engine.set_attention(self._key.attention)
@@ -215,38 +244,19 @@ class CompileSwitch:
         self._engine.set_attention(self._eager_attention)
         return self._engine.eager_loss(batch, grad_scale)
 
-    def _speedup(self, batch: Batch) -> float | None:
-        """Of compiled code; None: eager code does not fit into the GPU's memory."""
-        model, losses = self._engine.model, (self._eager_loss, self._compiled_loss)
-        return trials.speedup(model, *losses, batch, self._device, self._session, _BUDGET_S)
-
-    def _accept(self, path: FastPath) -> None:
+    def _accept(self, key: CompileKey) -> None:
         engine = self._engine
         engine.choices["compile"] = True
-        engine.set_attention(self._key.attention)
-        engine.set_path(path)
-        if self._eager_attention != self._key.attention:
-            masked = FastPath(name="attention", used=True, choice=self._key.attention, reason="path.masked")
-            engine.set_path(masked)
-            for other in engine.fast_paths:
-                if other.name in available.VARLEN_BACKENDS and other.used:
-                    engine.set_path(msgspec.structs.replace(other, used=False, reason="path.outdone"))
+        engine.set_attention(key.attention)
+        if self._eager_attention != key.attention:
+            engine.record("attention", True, ("path.masked", {}), choice=key.attention)
+            for path in (engine.fast_paths[name] for name in VARLEN_PATHS):
+                if path.used:
+                    path.used, path.reason = False, "path.outdone"
 
-    def _reject(self, path: FastPath) -> None:
+    def _reject(self) -> None:
         engine = self._engine
         engine.compiled = engine.compile_key = None
         engine.choices["compile"] = False
         engine.set_attention(self._eager_attention)
-        trials.clear_gradients(engine.model)
-        engine.set_path(path)
-
-    def _record_graphs(self, path: FastPath) -> None:
-        self._engine.choices["cuda_graphs"] = path.used
-        requested = path.used and self._config.cuda_graphs == "on"
-        reason = "path.set" if requested else path.reason
-        self._engine.set_path(msgspec.structs.replace(path, name="cuda_graphs", reason=reason))
-
-    def _store_cost(self, seconds: float) -> None:
-        key = "compile", measuring.machine_key(self._device)
-        known = MeasurementCache().get(*key) or {}
-        MeasurementCache().store({**known, "again_s" if self._cached else "first_s": seconds}, *key)
+        measuring.clear_gradients(engine.model)

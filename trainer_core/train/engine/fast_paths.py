@@ -1,76 +1,124 @@
-"""Fast paths of this machine, and their trials against the reference (`doctor --fast-paths`)."""
+"""Fast paths: their availability, those of a run, and trials against the reference (`doctor --fast-paths`)."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
+from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
 from trainer_core.performance_texts import NON_SPEED_REASONS
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
-from trainer_core.train import activation_checkpointing, optimizers
-from trainer_core.train.device import Precision, choose_precision, limit_to_vram
-from trainer_core.train.engine import available, compilation, measuring, trials
-from trainer_core.train.engine.measuring import MIN_SPEEDUP
-from trainer_core.train.engine.select import build_engine
+from trainer_core.system.result_cache import MeasurementCache
+from trainer_core.train import optimizers
+from trainer_core.train.activation_checkpointing import checkpoint_activations
+from trainer_core.train.device import Precision, choose_precision, limit_to_vram, native_bf16, uses_tf32
+from trainer_core.train.engine import compilation, measuring
+from trainer_core.train.engine.compilation import build_example
+from trainer_core.train.engine.engine import REFERENCE, VARLEN_PATHS, CompileSwitch, Engine
+from trainer_core.train.engine.measuring import MIN_SPEEDUP, TOLERANCE, Reason
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.oom import release_memory
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # model of the trials: common shape, small enough for seconds
-    "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
-    "cuda": {"hidden_dim": 768, "n_layers": 4, "max_seq_len": 1024, "batch_size": 8, "vocab_size": 50_304},
+    "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4097},
+    "cuda": {"hidden_dim": 768, "n_layers": 4, "max_seq_len": 1024, "batch_size": 4, "vocab_size": 50_257},
 }
-_SMALL_VOCABULARY: Final = 4096  # where the head does not matter
-_FREE_BYTES: Final = 10 * 2**30  # on a GPU, for the whole batch: the reference's logits alone take 5 GB
-_SMALL_BATCH: Final = 2  # sequences with less memory
-_COMPARED_ROWS: Final = 256  # of the head's results
+_HEAD_DIM: Final = 64  # of common models
 _BUDGET_S: Final = 1.0  # for the timing of a path
 
+# --- availability -----------------------------------------------------------------------------------------------
 
-def cached_paths(device: torch.device, precision_name: str) -> list[FastPath]:
+
+def machine_paths(device: torch.device, precision: str) -> dict[str, FastPath]:
+    """All fast paths by name: usable here, or why not. Computes nothing."""
+    cuda = device.type == "cuda"
+    dtype = Precision.from_name(precision, device).dtype or torch.float32
+    no_gpu: Reason | None = None if cuda else ("path.no_gpu", {})
+    no_compiler = compilation.unavailable_reason(device)
+    no_tf32 = no_gpu or (None if native_bf16(device) else ("path.unsupported", {"what": "TF32"}))  # same generation
+    paths: dict[str, FastPath] = {}
+
+    def add(name: str, missing: Reason | None = None, choice: str = "", found: str = "path.found") -> None:
+        reason, params = missing or (found, {})
+        paths[name] = FastPath(name=name, used=missing is None, choice=choice, reason=reason, params=params)
+
+    add("compile", no_compiler)
+    add("cuda_graphs", no_gpu or no_compiler)
+    add("attention", choice=REFERENCE)
+    for name in VARLEN_PATHS:
+        backend = backend_of(name, device)
+        missing = BACKENDS[backend].unavailable_reason(device, dtype, _HEAD_DIM)
+        add(name, missing, choice=backend if backend == "documents" else "")
+    add("fused_adamw")
+    add("muon", found="path.fewer_steps")
+    add("chunked_loss")
+    add("tf32", no_tf32)
+    add("precision", ("path.not_needed", {}) if precision == "fp32" else None, choice=precision)
+    add("transfer", no_gpu)
+    add("padded_vocabulary")
+    add("activation_checkpointing", found="path.trades")
+    if not cuda:
+        add("threads", choice=format_threads(torch.get_num_threads()))
+    return paths
+
+
+def backend_of(path: str, device: torch.device) -> str:
+    """Backend of a path of `VARLEN_PATHS`. On a CPU, documents are computed one after the other."""
+    if path != "varlen_attention":
+        return path
+    return "documents" if device.type == "cpu" else "varlen"
+
+
+def format_threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
+
+
+def run_paths(config: Config, model: Decoder, device: torch.device, precision: Precision) -> dict[str, FastPath]:
+    """Paths of a run according to its settings. The engine adds its selections."""
+    paths = machine_paths(device, precision.name)
+
+    def record(name: str, used: bool, reason: str, choice: Any = "") -> None:
+        paths[name] = FastPath(name=name, used=used, choice=str(choice) if used else "", reason=f"path.{reason}")
+
+    measured = _load_measured(device, precision.name).get("fused_adamw")
+    if measured is not None:  # a run does not compare it, but always uses it
+        paths["fused_adamw"] = msgspec.structs.replace(measured, used=True)
+    muon, mode = config.optimizer == "muon", config.activation_checkpointing
+    record("muon", muon, "set" if muon else "off")
+    record("activation_checkpointing", mode != "off", "off" if mode == "off" else "set", mode)
+    if paths["tf32"].used:
+        tf32, fp32 = uses_tf32(config, device), precision.name == "fp32"
+        record("tf32", tf32 and fp32, "not_needed" if not fp32 else "set" if tf32 else "off")
+    if paths["transfer"].used and (config.low_memory or not config.pin_memory):
+        record("transfer", False, "off")
+    padded = model.config.unpadded_vocab_size > 0
+    not_padded = "off" if config.vocab_multiple == 1 else "not_needed"
+    record("padded_vocabulary", padded, "found" if padded else not_padded, model.config.vocab_size)
+    if config.mixed_precision == precision.name:
+        record("precision", True, "set", precision.name)
+    elif config.mixed_precision == "no":
+        record("precision", False, "off")
+    return paths
+
+
+# --- results of `doctor --fast-paths` ---------------------------------------------------------------------------
+
+
+def cached_paths(device: torch.device, precision: str) -> list[FastPath]:
     """All paths with the results of `measure`, if it was run here. Fast."""
-    measured = available.load_measured(device, precision_name)
-    current = available.machine_paths(device, precision_name)  # a compiler may have been installed or removed since
-    return [measured.get(path.name, path) if _is_measurable(path) else path for path in current]
-
-
-def is_measured(device: torch.device, precision_name: str) -> bool:
-    """Whether `measure` has tried all paths that this machine has now. Fast."""
-    names = {path.name for path in available.machine_paths(device, precision_name) if _is_measurable(path)}
-    return names <= available.load_measured(device, precision_name).keys()
-
-
-def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
-    """Try each path on a small model: error and speedup. About a minute on a CPU, mostly compilation, which is cached.
-    Results are stored for `cached_paths`. Raises `StopRequested`.
-    """
-    precision = choose_precision("auto", device, reporter)
-    paths = {path.name: path for path in available.machine_paths(device, precision.name)}
-    names = {path.name for path in paths.values() if _is_measurable(path)}
-    threads = torch.get_num_threads()
-    try:
-        limit_to_vram(device)
-        paths |= _try_compile(device, precision, reporter)
-        for name, trial in _TRIALS.items():
-            reporter.poll()
-            if name in names:
-                reporter.report_measuring(name)
-                paths[name] = _measure_path(paths[name], trial, device, precision, reporter)
-    finally:
-        torch.set_num_threads(threads)
-    results = list(paths.values())
-    available.store_measured([path for path in results if path.name in names], device, precision.name)
-    return results
+    measured = _load_measured(device, precision)
+    current = machine_paths(device, precision)  # a compiler may have been installed or removed since
+    return [measured.get(name, path) if _is_measurable(path) else path for name, path in current.items()]
 
 
 def _is_measurable(path: FastPath) -> bool:
@@ -78,74 +126,58 @@ def _is_measurable(path: FastPath) -> bool:
     return path.name == "precision" or (path.used and path.name in (*_TRIALS, "compile", "cuda_graphs"))
 
 
-def _config(device: torch.device, **knobs: Any) -> Config:
-    """Settings of the model in trials, with a batch that fits on this card."""
-    defaults = dict(_KNOBS[device.type])
-    if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < _FREE_BYTES:
-        defaults["batch_size"] = _SMALL_BATCH
-    return Config(**{**defaults, **knobs})
+def _load_measured(device: torch.device, precision: str) -> dict[str, FastPath]:
+    stored = MeasurementCache().get("paths", measuring.machine_key(device), precision) or {}
+    try:
+        return {path.name: path for path in msgspec.convert(stored.get("paths", []), list[FastPath])}
+    except msgspec.ValidationError:
+        return {}
 
 
-def _model(config: Config, device: torch.device) -> Decoder:
-    return build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
+def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
+    """Try each path on a small model: error and speedup. About a minute on a CPU, mostly compilation, which is cached.
+    Results are stored for `cached_paths`. Raises `StopRequested`.
+    """
+    limit_to_vram(device)
+    precision = choose_precision("auto", device, reporter)
+    paths = machine_paths(device, precision.name)
+    names = [name for name, path in paths.items() if _is_measurable(path)]
+    if "compile" in names:
+        reporter.report_measuring("compile")
+        paths |= _try_compile(device, precision, reporter, "cuda_graphs" in names)
+    for name in (name for name in _TRIALS if name in names):
+        reporter.poll()
+        reporter.report_measuring(name)
+        paths[name] = _try_path(paths[name], device, precision, reporter)
+    results = msgspec.to_builtins([paths[name] for name in names])
+    MeasurementCache().store({"paths": results}, "paths", measuring.machine_key(device), precision.name)
+    return list(paths.values())
 
 
-def _batch(config: Config, device: torch.device) -> Batch:
-    """Random tokens."""
-    generator = torch.Generator().manual_seed(0)
-    rows, length = config.batch_size, config.max_seq_len
-    ids = torch.randint(0, config.vocab_size, (rows, length + 1), generator=generator).to(device)
-    return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), loss_tokens=rows * length, samples=rows)
-
-
-def _try_compile(device: torch.device, precision: Precision, reporter: Reporter) -> dict[str, FastPath]:
+def _try_compile(
+    device: torch.device, precision: Precision, reporter: Reporter, with_graphs: bool
+) -> dict[str, FastPath]:
     """Compilation and, on a GPU, CUDA graphs, whose speedup is that over compiled code without them."""
-    compiled = _compiled_paths(_config(device, cuda_graphs="off"), device, precision, reporter)["compile"]
-    if device.type != "cuda":
-        return {"compile": compiled}
-    graphs = _compiled_paths(_config(device, cuda_graphs="on"), device, precision, reporter)["cuda_graphs"]
+    config, paths = Config(**_KNOBS[device.type]), dict[str, FastPath]()
+    for name in ("compile", "cuda_graphs")[: 1 + with_graphs]:
+        engine = Engine(_model(device), precision)
+        engine.set_attention(REFERENCE)
+        key = engine.build_key(config, device, config.batch_size, segments=False, varying=False)
+        key = replace(key, graphs=name == "cuda_graphs")
+        compilation.store_decision(key, None)
+        CompileSwitch(engine, key, 0, config, reporter).finish(compilation.example_batch(key))
+        paths[name] = engine.fast_paths[name]
     compilation.reset_graphs()  # they hold the memory of a whole step
     release_memory(device)
-    if graphs.used and graphs.speedup and compiled.speedup:
-        graphs = judge(graphs, graphs.speedup / compiled.speedup, graphs.error, graphs.error or 0.0)
-    return {"compile": compiled, "cuda_graphs": graphs}
+    compiled, graphs = paths["compile"].speedup, paths.get("cuda_graphs")
+    if graphs is not None and graphs.used and graphs.speedup and compiled:
+        paths["cuda_graphs"] = judge(graphs, graphs.speedup / compiled, graphs.error, graphs.error or 0.0)
+    return paths
 
 
-def _compiled_paths(
-    config: Config, device: torch.device, precision: Precision, reporter: Reporter
-) -> dict[str, FastPath]:
-    batch = _batch(config, device)
-    engine = build_engine(
-        config, _model(config, device), device, precision, reporter, batch, 1, None,
-        varying=False, eager_start=False, thorough=True,
-    )  # fmt: skip
-    if engine.switch is not None:
-        reporter.report_measuring("compile")
-        engine.switch.finish(batch)
-    return {path.name: path for path in engine.fast_paths}
-
-
-# --- trials -----------------------------------------------------------------------------------------------------
-
-
-class Trial(NamedTuple):
-    """The reference and the fast path as functions that return their results."""
-
-    reference: Callable[[], list[Tensor]]
-    fast: Callable[[], list[Tensor]]
-    tolerance: float | None  # largest error allowed; None: not comparable, e.g. another optimizer
-    choice: str = ""  # selected variant
-
-
-def _measure_path(
-    path: FastPath,
-    build_trial: Callable[[torch.device, Precision], Trial],
-    device: torch.device,
-    precision: Precision,
-    reporter: Reporter,
-) -> FastPath:
+def _try_path(path: FastPath, device: torch.device, precision: Precision, reporter: Reporter) -> FastPath:
     try:
-        trial, error = build_trial(device, precision), None
+        trial, error = _TRIALS[path.name](device, precision), None
         if trial.tolerance is not None:
             error = measuring.relative_error(trial.fast(), trial.reference())
         alternatives = {"reference": trial.reference, "fast": trial.fast}
@@ -175,33 +207,88 @@ def judge(path: FastPath, speedup: float, error: float | None, tolerance: float)
     return msgspec.structs.replace(path, used=used, reason=reason, params=params, error=error, speedup=speedup)
 
 
+# --- trials -----------------------------------------------------------------------------------------------------
+
+
+class Trial(NamedTuple):
+    """The reference and the fast path as functions that return their results."""
+
+    reference: Callable[[], list[Tensor]]
+    fast: Callable[[], list[Tensor]]
+    tolerance: float | None  # largest error allowed; None: not comparable, e.g. another optimizer
+    choice: str = ""  # selected variant
+
+
+def _model(device: torch.device, **knobs: Any) -> Decoder:
+    """The same weights each time."""
+    torch.manual_seed(0)
+    config = Config(**{**_KNOBS[device.type], **knobs})
+    return build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
+
+
+def _gradients(model: Decoder, precision: Precision, chunks: int = 0) -> list[Tensor]:
+    """Gradients of a micro-batch, scaled in fp16, because gradients that underflow cannot be compared."""
+    device = model.lm_head.weight.device
+    batch = _batch(device)
+    scale = torch.tensor(8.0 if precision.needs_scaler else 1.0, device=device)
+    with precision.autocast():
+        chunk = batch.labels.numel() // chunks if chunks else 0
+        loss = batch_loss(model, batch, chunk=chunk, grad_scale=scale)
+    return list(torch.autograd.grad(loss, list(model.parameters()), scale))
+
+
+def _batch(device: torch.device) -> Batch:
+    knobs = _KNOBS[device.type]
+    return build_example(knobs["batch_size"], knobs["max_seq_len"], False, knobs["vocab_size"], device)
+
+
+def _chunked_loss(device: torch.device, precision: Precision) -> Trial:
+    """The loss in four chunks against all logits at once."""
+    whole, chunked = (partial(_gradients, _model(device), precision, chunks) for chunks in (0, 4))
+    return Trial(whole, chunked, TOLERANCE[precision.name])
+
+
+def _checkpointing(device: torch.device, precision: Precision) -> Trial:
+    """Full activation recomputation against none."""
+    model, recomputing = _model(device), _model(device)
+    checkpoint_activations(recomputing, "full")
+    reference, fast = (partial(_gradients, one, precision) for one in (model, recomputing))
+    return Trial(reference, fast, TOLERANCE[precision.name])
+
+
+def _padded_vocabulary(device: torch.device, precision: Precision) -> Trial:
+    """A vocabulary that 64 does not divide against the padded one. Other weights: only time."""
+    plain, padded = (partial(_gradients, _model(device, vocab_multiple=many), precision) for many in (1, 64))
+    return Trial(plain, padded, None)
+
+
 def _fused_adamw(device: torch.device, precision: Precision) -> Trial:
-    """One update by each from the same weights and gradients; time of many."""
-    plain = _model(_config(device, vocab_size=_SMALL_VOCABULARY), device)
-    fused = copy.deepcopy(plain)
-    for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
-        one.grad = torch.randn_like(one)
-        other.grad = one.grad.clone()
-    reference = torch.optim.AdamW(plain.parameters(), lr=1e-3, foreach=False, fused=False)
-    fast = torch.optim.AdamW(fused.parameters(), lr=1e-3, fused=True)
-    return Trial(partial(_update, reference, plain), partial(_update, fast, fused), trials.TOLERANCE["fp32"])
-
-
-def _update(optimizer: torch.optim.Optimizer, model: Decoder) -> list[Tensor]:
-    optimizer.step()
-    return list(model.parameters())
+    """One update from the same weights and gradients; time of many."""
+    plain, fused = (
+        _updates(model := _model(device), torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False, fused=fused))
+        for fused in (False, True)
+    )
+    return Trial(plain, fused, TOLERANCE["fp32"])
 
 
 def _muon(device: torch.device, precision: Precision) -> Trial:
     """Another optimizer with other weights: only the time of an update against AdamW's."""
-    updates = []
-    for name in ("adamw", "muon"):
-        config = _config(device, optimizer=name)
-        model = _model(config, device)
-        for weight in model.parameters():
-            weight.grad = torch.full_like(weight, 1e-3)
-        updates.append(partial(_update, optimizers.build_optimizer(model, config), model))
-    return Trial(updates[0], updates[1], None)
+    adamw, muon = (
+        _updates(model := _model(device), optimizers.build_optimizer(model, Config(optimizer=name)))
+        for name in ("adamw", "muon")
+    )
+    return Trial(adamw, muon, None)
+
+
+def _updates(model: Decoder, optimizer: torch.optim.Optimizer) -> Callable[[], list[Tensor]]:
+    for weight in model.parameters():
+        weight.grad = torch.randn_like(weight)
+
+    def update() -> list[Tensor]:
+        optimizer.step()
+        return list(model.parameters())
+
+    return update
 
 
 def _low_precision(device: torch.device, precision: Precision) -> Trial:
@@ -211,75 +298,25 @@ def _low_precision(device: torch.device, precision: Precision) -> Trial:
     left, right = (torch.randn(size, size, device=device) for _ in range(2))
     low_left, low_right = left.to(dtype), right.to(dtype)
     name = "bf16" if dtype is torch.bfloat16 else "fp16"
-    return Trial(lambda: [left @ right], lambda: [low_left @ low_right], trials.TOLERANCE[name], name)
+    return Trial(lambda: [left @ right], lambda: [low_left @ low_right], TOLERANCE[name], name)
 
 
 def _attention(device: torch.device, precision: Precision) -> Trial:
     """Torch's own attention against the formula, step by step."""
-    return _attention_trial("math", "sdpa", _batch(_config(device), device), precision, "sdpa")
+    return _attention_trial("math", REFERENCE, _batch(device), precision)
 
 
 def _varlen(path: str, device: torch.device, precision: Precision) -> Trial:
-    """Eight documents per sequence, against torch's attention with a mask."""
-    length = 512 if device.type == "cpu" else 4096
-    ids = torch.zeros(4, length, dtype=torch.int64, device=device)
-    segments = (torch.arange(length, dtype=torch.int32, device=device) // (length // 8)).repeat(4, 1)
-    batch = Batch(ids, ids, loss_tokens=ids.numel(), samples=4, segments=segments)
-    return _attention_trial("sdpa", available.backend_of(path, device), batch, precision)
+    """Documents against torch's attention with a mask."""
+    batch = build_example(4, 512 if device.type == "cpu" else 4096, True, _KNOBS[device.type]["vocab_size"], device)
+    return _attention_trial(REFERENCE, backend_of(path, device), batch, precision)
 
 
-def _attention_trial(reference: str, fast: str, batch: Batch, precision: Precision, choice: str = "") -> Trial:
-    shape = ModelConfig.from_config(_config(batch.input_ids.device), _SMALL_VOCABULARY)
-
-    def passes(name: str) -> Callable[[], list[Tensor]]:
-        torch.manual_seed(0)  # the same queries, keys and values
-        return trials.attention_pass(name, shape, batch, precision.dtype)
-
-    return Trial(passes(reference), passes(fast), trials.TOLERANCE[precision.name], choice)
-
-
-def _chunked_loss(device: torch.device, precision: Precision) -> Trial:
-    """The loss in four chunks against all logits at once."""
-    config = _config(device)
-    model, batch = _model(config, device), _batch(config, device)
-    whole, chunked = (
-        partial(_gradients, model, batch, precision, chunk) for chunk in (0, batch.input_ids.numel() // 4)
-    )
-    return Trial(whole, chunked, trials.TOLERANCE[precision.name])
-
-
-def _checkpointing(device: torch.device, precision: Precision) -> Trial:
-    """A micro-batch with full activation recomputation against one without."""
-    config = _config(device, vocab_size=_SMALL_VOCABULARY)  # the head keeps its activations anyway
-    model, batch = _model(config, device), _batch(config, device)
-    recomputing = copy.deepcopy(model)
-    activation_checkpointing.checkpoint_activations(recomputing, "full")
-    reference, fast = (partial(_gradients, one, batch, precision) for one in (model, recomputing))
-    return Trial(reference, fast, trials.TOLERANCE[precision.name])
-
-
-def _gradients(model: Decoder, batch: Batch, precision: Precision, chunk: int = 0) -> list[Tensor]:
-    """Loss and gradients, scaled in fp16 as in training, because gradients that underflow cannot be compared."""
-    scale = torch.tensor(8.0 if precision.needs_scaler else 1.0, device=batch.input_ids.device)
-    with precision.autocast():
-        loss = batch_loss(model, batch, chunk=chunk, grad_scale=scale)
-    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), scale)]
-
-
-def _padded_vocabulary(device: torch.device, precision: Precision) -> Trial:
-    """The head, forward and backward, with a vocabulary that 64 does not divide and with the padded one."""
-    rows, vocabulary = {"cpu": (1024, 4_097), "cuda": (4096, 50_257)}[device.type]
-    width, dtype = _KNOBS[device.type]["hidden_dim"], precision.dtype or torch.float32
-    hidden = torch.randn(rows, width, device=device).to(dtype).requires_grad_()
-    padded = torch.randn(-(-vocabulary // 64) * 64, width, device=device).to(dtype).requires_grad_()
-    plain = padded.detach()[:vocabulary].clone().requires_grad_()
-
-    def head(weight: Tensor) -> list[Tensor]:
-        logits = F.linear(hidden, weight)
-        torch.autograd.grad(logits, (hidden, weight), logits.detach())
-        return [logits[:_COMPARED_ROWS, :vocabulary]]
-
-    return Trial(partial(head, plain), partial(head, padded), trials.TOLERANCE[precision.name])
+def _attention_trial(reference: str, fast: str, batch: Batch, precision: Precision) -> Trial:
+    knobs = _KNOBS[batch.input_ids.device.type]
+    shape = ModelConfig.from_config(Config(**knobs), knobs["vocab_size"])
+    slow, quick = (measuring.attention_pass(name, shape, batch, precision.dtype) for name in (reference, fast))
+    return Trial(slow, quick, TOLERANCE[precision.name])
 
 
 _TRIALS: Final[dict[str, Callable[[torch.device, Precision], Trial]]] = {
@@ -290,5 +327,5 @@ _TRIALS: Final[dict[str, Callable[[torch.device, Precision], Trial]]] = {
     "precision": _low_precision,
     "padded_vocabulary": _padded_vocabulary,
     "activation_checkpointing": _checkpointing,
-    **{path: partial(_varlen, path) for path in available.VARLEN_BACKENDS},
+    **{path: partial(_varlen, path) for path in VARLEN_PATHS},
 }
