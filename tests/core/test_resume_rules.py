@@ -109,8 +109,8 @@ def test_the_newest_checkpoint_with_a_run_dir_starts_a_new_run(two_checkpoints: 
 
 def test_changes_that_follow_from_other_settings_are_not_reported() -> None:
     kept = RecordingSink()
-    before = {"batch_size": 16, "compiled_for": [16, 0], "threads": 2}
+    before = {"batch_size": 16, "eval_sequences": 16, "threads": 2}
     run_fingerprint.warn_about_changes(
-        RunContext(EventDispatcher(kept)), before, {"batch_size": 32, "compiled_for": [32, 0], "threads": 2}
+        RunContext(EventDispatcher(kept)), before, {"batch_size": 32, "eval_sequences": 32, "threads": 2}
     )
     assert [event.params["what"] for event in kept.of(protocol.Warn)] == ["batch_size"]

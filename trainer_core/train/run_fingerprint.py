@@ -18,7 +18,7 @@ from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
 
 _SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # define a sample of the epoch
-_NOT_COMPARED: Final = ("compiled_for", "eval_batches", "eval_sequences")
+_NOT_COMPARED: Final = ("eval_batches", "eval_sequences")
 
 
 def build_fingerprint(
