@@ -77,7 +77,7 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
     else:
         chosen = measure(config)
-        if chosen.outcome.verdict != "fits":
+        if not chosen.leaves_free:
             alternatives = search.find_alternatives(chosen, measure)
     result = chosen.outcome
     if result.verdict == "does_not_fit" and not alternatives:

@@ -25,6 +25,11 @@ class TrialRun(NamedTuple):
     outcome: TrialResult
 
     @property
+    def leaves_free(self) -> bool:
+        """Whether it fits and leaves memory free."""
+        return self.outcome.verdict == "fits"
+
+    @property
     def tokens_per_s(self) -> float:
         return self.outcome.tokens_per_s or 0.0
 
@@ -41,21 +46,21 @@ def find_fastest(config: Config, measure: Measure) -> TrialRun:
     uncompiled = {name: off for name, off in _UNCOMPILED.items() if getattr(config, name) == "auto"}
     best = _search_size(config, lambda one: measure(_with(one, **uncompiled))).config
     run = measure(_with_batch_size(config, best.batch_size))
-    while run.outcome.verdict != "fits" and (smaller := _smaller(run.config)) is not None:
+    while not run.leaves_free and (smaller := _smaller(run.config)) is not None:
         run = measure(smaller)
     return run
 
 
 def _search_size(config: Config, measure: Measure) -> TrialRun:
     best, trials = measure(config), 1
-    if best.outcome.verdict != "fits":
-        while best.outcome.verdict != "fits" and (smaller := _smaller(best.config)) is not None:
+    if not best.leaves_free:
+        while not best.leaves_free and (smaller := _smaller(best.config)) is not None:
             best = measure(smaller)
         return best
     for step in (_larger, _smaller):
         while (candidate := step(best.config)) is not None and trials < _MAX_BATCH_SIZES:
             run, trials = measure(candidate), trials + 1
-            if run.outcome.verdict != "fits" or run.tokens_per_s < best.tokens_per_s * _MIN_SPEEDUP:
+            if not run.leaves_free or run.tokens_per_s < best.tokens_per_s * _MIN_SPEEDUP:
                 break
             best = run
         if best.config.batch_size != config.batch_size:
@@ -68,7 +73,7 @@ def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
     fitting = list[TrialRun]()
     for candidate in _memory_savings(chosen.config) if chosen.outcome.needed < chosen.outcome.memory_free else ():
         run = measure(candidate)
-        if run.outcome.verdict == "fits":
+        if run.leaves_free:
             return [run]
         if run.outcome.verdict == "tight":
             fitting.append(run)
