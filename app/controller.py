@@ -24,12 +24,10 @@ from app.core.settings import SettingsStore
 from app.help.help_controller import HelpController
 from app.pages.page import ShownRun
 from app.pages.queue.queue_controller import QueueController
-from app.pages.setup.check_controller import CheckJob
 from app.pages.setup.form import SetupForm, StartBlocker
 from app.pages.setup.setup_controller import SetupController
-from app.pages.welcome.welcome_controller import WelcomeController
 from app.services import desktop_shell
-from app.services.preview_job import DataPreviewJob
+from app.services.preview_job import CheckJob, DataPreviewJob
 from app.services.trainer_process import TrainerProcess, console_interpreter
 from app.texts import Translator, tr
 from app.theme import style
@@ -43,8 +41,6 @@ from app.window.main_window import MainWindow
 from app.window.notification_controller import Notifier
 from app.window.run_viewer import RunViewer, ViewedRun
 from trainer_core import presets, protocol
-from trainer_core.messages import TraindeckError
-from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
 from trainer_core.runs.run_dir import home, new_run_path, runs_root, safe_name
 
@@ -69,10 +65,12 @@ class Controller(QObject):
         self.load_preset = cache(presets.load)  # by name; each file is read once
         self._first_paint_done = False
         self.form = SetupForm(self)
+        self.preview_job = DataPreviewJob(self.form, preview_process)
+        self.check_job = CheckJob(self.form, check_process)
         self.active_run = ActiveRun(process, self)
         self._history = RunHistory(runs_root())
         self._list_task = IdleTask(self)  # reads the list of runs: a thousand take seconds the first time
-        self.window = window = MainWindow(self.form, style.resolve_theme(self._settings.theme))
+        self.window = window = MainWindow(self.form, self.check_job, style.resolve_theme(self._settings.theme))
         self._banner_controller = BannerController(window.banners, self.active_run)
         show_error = self._banner_controller.show_error
         self.queue_controller = QueueController(self.form, self.active_run, self._history, show_error)
@@ -81,8 +79,6 @@ class Controller(QObject):
         self.appearance_controller = AppearanceController(window, self._settings, translator)
         self.set_language = self.appearance_controller.set_language
         self.set_theme = self.appearance_controller.set_theme
-        self.preview_job = DataPreviewJob(self.form, show_error, preview_process)
-        self.check_job = CheckJob(self.form, show_error, check_process, window.check_card, self.render_run_bar)
         self.desktop_status = DesktopStatusController(window, self.active_run)
         self._close_controller = CloseController(
             window, self.active_run, self.queue_controller, self.desktop_status, self._close
@@ -93,9 +89,6 @@ class Controller(QObject):
             self.form, window, self._settings, self.active_run, self.check_job, self.preview_job,
             start_run=self.start_run, find_blocker=self._find_blocker,
         )  # fmt: skip
-        self.welcome_controller = WelcomeController(
-            window, self.form, self._settings, self._history, load_preset=self.load_preset, start_run=self.start_run
-        )
         self._refresh_throttle = RefreshThrottle()
         self._timer = QTimer(self, interval=self._refresh_throttle.interval_ms)
         self._timer.timeout.connect(self._on_tick)
@@ -112,46 +105,49 @@ class Controller(QObject):
         self.window.show()
 
     def _after_first_paint(self) -> None:
-        self.welcome_controller.show_if_first_run()
         self.window.build_remaining_pages(self._settings)
         self._connect_pages()
+        self._build_welcome_page()
         self._first_paint_done = True
         self.window.setup.presets.set_presets([self.load_preset(name) for name in presets.names()])
-        self.window.setup.presets.display(self.form.preset)
         self.queue_controller.open()
         self._refresh_runs()
         self.setup_controller.start()
         self.render()
-        self._probe_machine()
         self._timer.start()
         self._runs_timer.start()
 
-    def _probe_machine(self) -> None:
+    def _build_welcome_page(self) -> None:
+        from app.pages.welcome.page import WelcomePage
         from app.services.gpu_probe import GpuProbe
 
-        probe = GpuProbe(self)
+        run, probe = self.active_run, GpuProbe(self)
+        self.welcome_page = WelcomePage(
+            self.window, self.form, self._settings, self._history, run, probe,
+            load_preset=self.load_preset, start_run=self.start_run,
+        )  # fmt: skip
+        for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
+            shown.connect(self.welcome_page.show_plots)
+        self.welcome_page.open_if_first_run()
         probe.completed.connect(self.window.setup.presets.show_machine)
         probe.completed.connect(self.window.playground.set_machine)
-        self.welcome_controller.set_gpu_probe(probe)
         probe.start()
 
     # --- connections ---------------------------------------------------------------------------------------
 
     def _connect_run(self) -> None:
-        run, queue, welcome = self.active_run, self.queue_controller, self.welcome_controller
+        run, queue = self.active_run, self.queue_controller
         self.form.changed.connect(self.render)
+        for job in (self.preview_job, self.check_job):
+            job.changed.connect(self.render_run_bar)
         run.about_to_start.connect(self._on_run_starting)
         run.event_received.connect(self._on_event)
         run.state_changed.connect(self.render)
         run.ended.connect(self._on_run_ended)
-        for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
-            shown.connect(welcome.hide)
         self._run_viewer.changed.connect(self.render)
         self._list_task.finished.connect(self._run_viewer.offer_interrupted)
         queue.message_ready.connect(self.window.run_bar.show_queue_message)
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
-        queue.open_requested.connect(self.open_run)
-        queue.resume_requested.connect(self.resume_run)
         queue.held_after_failure.connect(lambda: self.notifier.notify(tr("window.queue_paused")))
         queue.emptied.connect(lambda: self.notifier.notify(tr("window.queue_finished"), warning=False))
 
@@ -191,11 +187,13 @@ class Controller(QObject):
         window.runs.folders.moved.connect(self.queue_controller.on_run_moved)
         window.runs.folders.moved.connect(window.playground.on_run_moved)
         self._list_task.finished.connect(window.runs.on_runs_listed)
-        self.queue_controller.compare_requested.connect(self._compare_on_plots)
-        self.preview_job.connect_page(window.data)
+        window.queue.connect_queue(self.queue_controller)
+        window.queue.open_requested.connect(self.open_run)
+        window.queue.resume_requested.connect(self.resume_run)
+        window.queue.compare_requested.connect(self._compare_on_plots)
+        window.data.connect_job(self.preview_job)
         window.playground.connect_services(self.active_run, self._history, self._settings)
         self._list_task.finished.connect(window.playground.refresh_checkpoints)
-        self.queue_controller.connect_page(window.queue)
         window.samples.sample_requested.connect(
             lambda prompt: self.active_run.process.send(protocol.SampleCommand(prompt=prompt))
         )
@@ -207,7 +205,7 @@ class Controller(QObject):
 
     def _open_sweep_dialog(self) -> None:
         self.window.show_page("queue")
-        self.queue_controller.open_sweep_dialog()
+        self.window.queue.open_sweep_dialog()
 
     def _compare_on_plots(self, paths: list[Path]) -> None:
         """Overlay these runs on the plots, in place of others."""
@@ -219,40 +217,34 @@ class Controller(QObject):
 
     def start_run(self) -> None:
         """Start a run with the configuration of the form."""
-        preset, root = self.form.preset, self._history.root
-        if not self._first_paint_done or not self.active_run.machine.can_start or self._blocked_text() or not preset:
+        if not self._first_paint_done or not self.active_run.machine.can_start or self._blocked_text():
             return
         name = safe_name(self.form.run_name)
-        path = root / name if name else new_run_path(root, preset.name)
-        try:
-            arguments = self._train_arguments(preset, str(path))
-        except TraindeckError as error:
-            self._banner_controller.show_error(error)
-            return
+        path = self._history.root / name if name else new_run_path(self._history.root, self.form.preset.name)
         for source in self.form.data:
             if not source.startswith("builtin:"):
                 self._settings.add_recent_data(source)
         self.window.setup.data.recent = self._settings.recent_data
-        self.active_run.start(arguments, path)
+        self.active_run.start(self._train_arguments(str(path)), path)
         if self.window.page == "data" and self.preview_job.running is None:
             self.window.show_page("plots")
-        self.form.clear_run_name()
+        self.form.end_typing()
+        self.form.set_run_name("")
 
     def copy_command(self, shell: Shell) -> None:
         """Copy the command line that starts this configuration without a window, quoted for a shell."""
-        if self.form.preset is not None and not self._blocked_text():
+        if not self._blocked_text():
             name = safe_name(self.form.run_name)
-            arguments = self._train_arguments(self.form.preset, str(self._history.root / name) if name else "")
+            arguments = self._train_arguments(str(self._history.root / name) if name else "")
             python = console_interpreter()
             desktop_shell.copy_text(command_line.terminal_command(arguments, shell, python=python, base_folder=home()))
 
-    def _train_arguments(self, preset: Preset, run_dir: str) -> list[str]:
-        form = self.form
-        return command_line.train_arguments(preset, form.changes(), form.data, run_dir)
+    def _train_arguments(self, run_dir: str) -> list[str]:
+        return command_line.train_arguments(self.form.preset, self.form.changes(), self.form.data, run_dir)
 
     def _on_run_starting(self) -> None:
         self._run_viewer.close()
-        self.check_job.close_card()
+        self.check_job.discard()
         self._run_viewer.hide_offer()
         self.window.banners.clear()
         if self.window.page in ("runs", "settings"):
@@ -311,19 +303,14 @@ class Controller(QObject):
         window.plots.advice.display(record.advice, self.form)
         window.restart_bar.set_message(formatting.format_restart(self.active_run.auto_restart, machine.last_error))
         window.runs.set_plotted_run(path)
-        self.preview_job.display(record.ready)
-        self.check_job.refresh()
-        self.queue_controller.refresh()
-        self.welcome_controller.display(can_start=machine.can_start)
+        self.welcome_page.refresh()
         self._run_viewer.refresh()
 
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""
         machine, blocked, checking = self.active_run.machine, self._blocked_text(), self.check_job.running is not None
         self.window.run_bar.display(machine, blocked, checking=checking)
-        self.window.run_bar.set_queue_enabled(
-            self.queue_controller.blocked_reason, possible=self.queue_controller.is_open
-        )
+        self.window.run_bar.set_queue_enabled(self.form.blocked_reason, possible=self.queue_controller.is_open)
         self.setup_controller.display()
         self.window.menus.display(
             machine, blocked=bool(blocked), checking=checking, active_run_shown=self.viewed_run is None
@@ -335,16 +322,15 @@ class Controller(QObject):
 
     def _find_blocker(self) -> StartBlocker | None:
         existing = {run.name for run in self._history.runs}
-        return self.form.find_blocker(existing) or self.setup_controller.find_missing_data()
+        return self.form.find_blocker(existing)
 
     # --- settings ------------------------------------------------------------------------------------------
 
     def _restore(self) -> None:
-        settings, names = self._settings, presets.names()
-        if names:
-            preset = self.load_preset(settings.preset if settings.preset in names else names[0])
-            self.window.setup.presets.set_presets([preset])  # the others follow after the first paint
-            self.form.choose_preset(preset)
+        settings = self._settings
+        if settings.preset in presets.names():
+            self.form.choose_preset(self.load_preset(settings.preset))
+        self.window.setup.presets.set_presets([self.form.preset])  # the others follow after the first paint
         window_state.restore_window_state(settings, self.form, self.window)
         self.appearance_controller.update_menu_checks()
 

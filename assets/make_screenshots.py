@@ -174,8 +174,8 @@ def _take(path: Path, application: QApplication, controller: Controller) -> None
 
 def _take_welcome(folder: Path, tail: str, application: QApplication, controller: Controller) -> None:
     """Screenshot of the first start, after the hardware was probed."""
-    welcome = controller.welcome_controller
-    _wait(application, lambda: welcome.is_shown and welcome._machine is not None)
+    welcome = controller.welcome_page
+    _wait(application, lambda: welcome.isVisible() and welcome.machine is not None)
     _take(folder / f"welcome-{tail}.png", application, controller)
 
 
@@ -186,7 +186,7 @@ def _fill_queue(controller: Controller) -> None:
     names = {"narrow": {"hidden_dim": 96}, "deep": {"n_layers": 6}}
     data = ["builtin:python"]
     controller.queue_controller.queue.add([new_item(name, "quickstart", knobs, data) for name, knobs in names.items()])
-    controller.queue_controller.refresh()
+    controller.queue_controller.changed.emit()
 
 
 def _compare(controller: Controller, application: QApplication, runs: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win
 _TRAINER_PACKAGE: Final = Path(config.__file__).resolve().parent
 _PATH_FLAGS: Final = frozenset({"--data", "--validation-data", "--run-dir", "--tokenizer", "--cache-dir"})
 _POWERSHELL_UNQUOTED: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*|[0-9]+")  # PowerShell would split 1e3 or -a.b
-_UNQUOTED_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./\\:=+,@")
+_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./\\:=+,@-]+")
 _NON_FLAG_KEYS: Final = frozenset({"preset", "data"})  # have their own flags
 
 
@@ -89,14 +90,13 @@ def join_for_shell(arguments: Sequence[str], shell: Shell, *, program: Sequence[
 
     Tested with bash and with cmd.exe of Wine and Windows' own Python; PowerShell by its documented rules only.
     """
-    parts = [*program, *arguments]
     match shell:
         case "bash":
-            return shlex.join(parts)
+            return shlex.join([*program, *arguments])
         case "cmd":
-            return " ".join(map(_quote_for_cmd, parts))
+            return " ".join(map(_quote_for_cmd, [*program, *arguments]))
         case "powershell":
-            return _join_for_powershell(parts)
+            return _join_for_powershell(program[0], [*program[1:], *arguments])
 
 
 def _quote_for_cmd(text: str) -> str:
@@ -105,15 +105,15 @@ def _quote_for_cmd(text: str) -> str:
     return re.sub(r'[()%!^"<>&|]', r"^\g<0>", quoted) if '"' in text or "%" in text else quoted
 
 
-def _join_for_powershell(parts: Sequence[str]) -> str:
+def _join_for_powershell(program: str, arguments: Sequence[str]) -> str:
     """Single quotes protect everything. But Windows PowerShell 5 passes `"`, empty arguments and a trailing backslash
     wrongly: for these, `--%` passes the rest verbatim, in which `%NAME%` of an existing variable is still replaced.
     """
-    program, *rest = parts
-    call = f"& {_quote_single(program)}"
-    if any(not part or '"' in part or (part.endswith("\\") and " " in part) for part in rest):
-        return " ".join([call, "--%", *map(_quote_for_windows, rest)])
-    return " ".join([call, *(part if _POWERSHELL_UNQUOTED.fullmatch(part) else _quote_single(part) for part in rest)])
+    if any(not part or '"' in part or (part.endswith("\\") and " " in part) for part in arguments):
+        parts = ["--%", *map(_quote_for_windows, arguments)]
+    else:
+        parts = [part if _POWERSHELL_UNQUOTED.fullmatch(part) else _quote_single(part) for part in arguments]
+    return " ".join(["&", _quote_single(program), *parts])
 
 
 def _quote_single(text: str) -> str:
@@ -122,13 +122,7 @@ def _quote_single(text: str) -> str:
 
 def _quote_for_windows(text: str) -> str:
     """Quote by the rules of CommandLineToArgvW, if anything could have a meaning for a shell."""
-    if text and _UNQUOTED_CHARS.issuperset(text):
+    if _UNQUOTED.fullmatch(text):
         return text
-    quoted, backslashes = '"', 0
-    for letter in text:
-        if letter == "\\":
-            backslashes += 1
-            continue
-        quoted += "\\" * (2 * backslashes + 1 if letter == '"' else backslashes) + letter
-        backslashes = 0
-    return quoted + "\\" * (2 * backslashes) + '"'
+    # Only a space makes list2cmdline quote an argument; it doubles the backslashes before the closing quote.
+    return subprocess.list2cmdline([f" {text}"]).replace('" ', '"', 1)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from trainer_core.system.hardware import GpuInfo, MachineInfo
-
-DriverProblem = Literal[
-    "none_installed", "silent", "restart", "no_card", "old", "too_old_card", "no_package", "cpu_build"
-]
 
 _GIB: Final = 2**30
 _CUDA_13_MIN_CAPABILITY: Final = (10, 0)  # compute capability that requires CUDA 13
@@ -23,10 +19,10 @@ def recommend_preset(machine: MachineInfo) -> str:
     The limits are those in `fits` of the presets.
     """
     gpus = usable_gpus(machine)
-    ram = nominal_gib(machine.ram_total)
+    ram = _nominal_gib(machine.ram_total)
     if not gpus:
         return "cpu" if ram >= 7 else "quickstart"
-    vram = nominal_gib(max(gpu.vram_total or 0 for gpu in gpus))
+    vram = _nominal_gib(max(gpu.vram_total or 0 for gpu in gpus))
     if vram < 10:
         return "gpu_small"
     if vram >= 19 and ram < 16:
@@ -38,7 +34,7 @@ def recommend_preset(machine: MachineInfo) -> str:
     return "gpu_large"
 
 
-def nominal_gib(size: int) -> int:
+def _nominal_gib(size: int) -> int:
     """Nominal size of memory: 12 for 11.99 GiB of VRAM, 8 for 7.8 GiB of RAM."""
     return round(size / _GIB)
 
@@ -48,37 +44,39 @@ def usable_gpus(machine: MachineInfo) -> list[GpuInfo]:
     return [gpu for gpu in machine.gpus if gpu_problem(machine, gpu) is None]
 
 
-def gpu_problem(machine: MachineInfo, gpu: GpuInfo) -> DriverProblem | None:
-    """Why a card cannot be used; None: no known problem."""
+def gpu_problem(machine: MachineInfo, gpu: GpuInfo) -> str | None:
+    """Key of the text why a card cannot be used; None: no known problem."""
     newest, card = machine.max_cuda_version, gpu.compute_capability
     if card is not None and card < _MIN_CAPABILITY:
-        return "too_old_card"
+        return "welcome.driver_unsupported_gpu"
     if newest is not None and (
         newest < _MIN_DRIVER_CUDA or (card is not None and card >= _CUDA_13_MIN_CAPABILITY and newest < (13, 0))
     ):
-        return "old"
+        return "welcome.driver_too_old"
     return None
 
 
-def driver_problem(machine: MachineInfo, *, gpu_present: bool, torch_version: str = "") -> DriverProblem | None:
-    """Why no card is used; None if nothing can be done about it.
+def driver_problem(machine: MachineInfo, *, gpu_present: bool, torch_version: str = "") -> str | None:
+    """Key of the text why no card is used; None if nothing can be done about it.
 
     `gpu_present`: the machine has an NVIDIA card, whatever the driver reports. `torch_version`: such as `2.13.0+cpu`.
     """
     if machine.gpus:
         if not usable_gpus(machine):
             return gpu_problem(machine, machine.gpus[0])
-        return "cpu_build" if torch_version.endswith("+cpu") else None
+        return "welcome.driver_cpu_build" if torch_version.endswith("+cpu") else None
     match machine.no_gpu_reason:
-        case "no_package":
-            return "no_package" if gpu_present else None
         case "driver_mismatch":
-            return "restart"
+            return "welcome.driver_restart"
         case "nvml_error":
-            return "silent"
+            return "welcome.driver_silent"
+        case _ if not gpu_present:
+            return None
+        case "no_package":
+            return "welcome.driver_no_package"
         case "driver_not_loaded":
-            return "silent" if gpu_present else None
+            return "welcome.driver_silent"
         case "no_library":
-            return "none_installed" if gpu_present else None
+            return "welcome.driver_none_installed"
         case _:
-            return "no_card" if gpu_present else None
+            return "welcome.driver_no_card"

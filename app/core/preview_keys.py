@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from trainer_core import protocol
-from trainer_core.config import knobs
+from trainer_core.config import Knob, knobs
 from trainer_core.protocol import MeasuredSettings
 
-PreviewKey = tuple[tuple[str, Any], ...]
-"""(name, value) of the data and each setting."""
+PreviewKey = dict[str, Any]
+"""The data and each setting, by name."""
 ReportT = TypeVar("ReportT", bound=protocol.Event)
 
 # A data preview depends on the settings of the group "data" and on these.
@@ -31,29 +31,27 @@ _OFFERED_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "activation
 
 def preview_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
     """Key of a data preview. `values`: settings by name, without defaults."""
-    names = [
-        name
-        for name, knob in knobs().items()
-        if name in ("max_seq_len", *_STEP_KEYS) or (knob.group == "data" and name not in _NOT_PREVIEWED)
-    ]
-    return _build_key(values, data, names)
+
+    def is_previewed(knob: Knob) -> bool:
+        in_group = knob.group == "data" and knob.name not in _NOT_PREVIEWED
+        return in_group or knob.name in ("max_seq_len", *_STEP_KEYS)
+
+    return _build_key(values, data, is_previewed)
 
 
 def check_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
     """Key of a check; arguments as for `preview_key`."""
-    names = [name for name, knob in knobs().items() if name not in _NOT_CHECKED and knob.group != "monitoring"]
-    return _build_key(values, data, names)
+    return _build_key(values, data, lambda knob: knob.name not in _NOT_CHECKED and knob.group != "monitoring")
 
 
-def _build_key(values: Mapping[str, Any], data: Sequence[str], names: Iterable[str]) -> PreviewKey:
-    settings = {name: values.get(name, knobs()[name].default) for name in names}
-    parts = {"data": list(data), **settings}
-    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in parts.items())
+def _build_key(values: Mapping[str, Any], data: Sequence[str], is_included: Callable[[Knob], bool]) -> PreviewKey:
+    included = filter(is_included, knobs().values())
+    return {"data": list(data), **{knob.name: values.get(knob.name, knob.default) for knob in included}}
 
 
 def sequence_key(key: PreviewKey) -> PreviewKey:
     """Part of a preview's key that determines the sequences."""
-    return tuple(part for part in key if part[0] not in _STEP_KEYS)
+    return {name: value for name, value in key.items() if name not in _STEP_KEYS}
 
 
 def offered_settings(measured: MeasuredSettings) -> dict[str, Any]:
@@ -63,20 +61,17 @@ def offered_settings(measured: MeasuredSettings) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class PreviewResult(Generic[ReportT]):
-    """Report of a preview or check, with its messages."""
+    """Report of a preview or check, with its warnings and, until it ends, its progress."""
 
     key: PreviewKey
     report_type: type[ReportT]
     report: ReportT | None = None
     warnings: list[protocol.CodedEvent] = field(default_factory=list)
-    error: protocol.Error | None = None
     phase: protocol.PhaseName | None = None
     progress: protocol.Progress | None = None
 
     def process(self, event: protocol.AnyEvent) -> None:
         """Process an event of the trainer."""
-        if isinstance(event, self.report_type):
-            self.report = event
         match event:
             case protocol.Phase():
                 self.phase = event.phase
@@ -84,7 +79,7 @@ class PreviewResult(Generic[ReportT]):
                 self.progress = event
             case protocol.Warn() | protocol.Advice():
                 self.warnings.append(event)
-            case protocol.Error():
-                self.error = event
+            case self.report_type():
+                self.report = event
             case _:
                 pass

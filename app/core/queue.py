@@ -1,7 +1,7 @@
 """Queue of runs and their outcomes, stored as JSON in the configuration folder.
 
-A lock file ensures that only one window opens the queue. A damaged file is backed up and its readable items are kept.
-Items that were running when the program ended become `interrupted`.
+A lock file ensures that only one window opens the queue. A file that cannot be decoded is backed up. Items that were
+running when the program ended become `interrupted`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from trainer_core.system import files
 
 QueueItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]
 AfterFailure = Literal["go_on", "hold"]
-_VERSION: Final = 1
-_MAX_UNDO: Final = 20  # removals that can be undone
-_KNOWN_KEYS: Final = {"version", "after_failure", "items"}
 _ITEM_STATE_BY_RUN_STATE: Final[dict[RunState, QueueItemState]] = {
     RunState.FINISHED: "done",
     RunState.STOPPED: "stopped",
@@ -64,11 +61,15 @@ class QueueItem(msgspec.Struct, kw_only=True):
 
 
 def new_item(name: str, preset: str, changes: dict[str, Any], data: Sequence[str]) -> QueueItem:
-    return QueueItem(id=_new_id(), name=name, preset=preset, changes=changes, data=list(data), added=time.time())
+    return QueueItem(
+        id=os.urandom(6).hex(), name=name, preset=preset, changes=dict(changes), data=list(data), added=time.time()
+    )
 
 
-def _new_id() -> str:
-    return os.urandom(6).hex()
+class _QueueFile(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[QueueItem]
+    after_failure: AfterFailure = "go_on"
+    version: Literal[1] = 1
 
 
 class RunQueue:
@@ -102,8 +103,8 @@ class RunQueue:
     def save(self) -> None:
         """Write the file. Raises `disk.full` or `disk.not_writable`; the items in memory stay changed."""
         self.revision += 1
-        content = {"version": _VERSION, "after_failure": self.after_failure, "items": msgspec.to_builtins(self.items)}
-        text = json.dumps(content, ensure_ascii=False, indent=1)
+        content = msgspec.to_builtins(_QueueFile(self.items, self.after_failure))
+        text = json.dumps(content, ensure_ascii=False, indent=1)  # msgspec does not encode lone surrogates in paths
         with files.translate_os_errors(self.path):
             files.write_atomic(self.path, text.encode("utf-8", "surrogatepass"))
 
@@ -116,21 +117,21 @@ class RunQueue:
             reason = error.strerror or type(error).__name__
             raise TraindeckError("data.unreadable", detail=str(error), path=str(self.path), reason=reason) from error
         try:
-            content = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
-            items, whole = _parse_items(content)
-        except (ValueError, RecursionError):
-            items, whole, content = [], False, {}
-        if not whole:
-            backup = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-            with files.translate_os_errors(backup):
-                files.write_atomic(backup, raw)
-            self.damaged_backup = backup
-        self.items = items
+            content = msgspec.convert(json.loads(raw.decode("utf-8-sig", "surrogatepass")), _QueueFile)
+        except (ValueError, RecursionError, msgspec.ValidationError):
+            self._back_up(raw)
+            return
+        self.items, self.after_failure = content.items, content.after_failure
         self.revision += 1
-        self.after_failure = "hold" if content.get("after_failure") == "hold" else "go_on"
         for item in self.items:
             if item.state == "running":
                 item.state = "interrupted"
+
+    def _back_up(self, raw: bytes) -> None:
+        backup = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        with files.translate_os_errors(backup):
+            files.write_atomic(backup, raw)
+        self.damaged_backup = backup
 
     def find_by_run_dir(self, run_dir: Path) -> QueueItem | None:
         """The newest item that trained in this folder."""
@@ -156,7 +157,7 @@ class RunQueue:
         copies = []
         for item in [item for item in self.items if item.id in ids]:
             name = unique_name(item.name, taken | {known.name for known in self.items})
-            copy = new_item(name, item.preset, dict(item.changes), item.data)
+            copy = new_item(name, item.preset, item.changes, item.data)
             self.items.insert(self.items.index(item) + 1, copy)
             copies.append(copy)
         self.save()
@@ -166,7 +167,7 @@ class RunQueue:
         """Remove items, except a running one. Runs on disk are not deleted."""
         removed = [(row, item) for row, item in enumerate(self.items) if item.id in ids and item.state != "running"]
         if removed:
-            self._undo_stack = [*self._undo_stack, removed][-_MAX_UNDO:]
+            self._undo_stack.append(removed)
             for _, item in removed:
                 self.items.remove(item)
             self.save()
@@ -207,24 +208,6 @@ class RunQueue:
         tail = [item for item in self.items[row:] if item.id not in ids]
         self.items = [*head, *moved, *tail]
         self.save()
-
-
-def _parse_items(content: Any) -> tuple[list[QueueItem], bool]:
-    """The readable items, and whether the content was read completely. Raises `ValueError` if it is no queue."""
-    if not isinstance(content, dict) or not isinstance(content.get("items", []), list):
-        raise ValueError("not a queue")
-    items: list[QueueItem] = []
-    whole = content.get("version") == _VERSION and content.keys() <= _KNOWN_KEYS
-    for entry in content.get("items", []):
-        try:
-            item = msgspec.convert(entry, QueueItem)
-        except msgspec.ValidationError:
-            whole = False
-            continue
-        if any(item.id == known.id for known in items):
-            item.id = _new_id()
-        items.append(item)
-    return items, whole
 
 
 def item_state(machine: RunStateMachine) -> QueueItemState:

@@ -42,7 +42,9 @@ def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] 
     files = total = modified = 0
     unknown, missing, truncated = [], [], False
     for source in paths:
-        if not _exists(Path(source)):
+        try:
+            Path(source).stat()
+        except OSError:  # inaccessible, too
             missing.append(source)
             continue
         for path, status in _iter_files(Path(source)):
@@ -61,15 +63,6 @@ def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] 
     return SourceSummary(files, total, by_frequency, tuple(unknown), tuple(missing), truncated, modified)
 
 
-def _exists(source: Path) -> bool:
-    """Inaccessible paths count as missing."""
-    try:
-        source.stat()
-    except OSError:
-        return False
-    return True
-
-
 def _iter_files(source: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Files of a source with their status, without hidden and inaccessible ones."""
     if source.is_file():
@@ -84,14 +77,10 @@ def _iter_files(source: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def inspect_tokenizer(paths: Sequence[str], _should_continue: Callable[[], bool]) -> SourceSummary:
-    """Summary of the first path: missing unless it is a tokenizer."""
-    return SourceSummary(files=1) if has_tokenizer(paths[0]) else SourceSummary(missing=(paths[0],))
-
-
-def has_tokenizer(path_text: str) -> bool:
-    """Whether this is a file, or a folder with a tokenizer.json. Inaccessible paths count as missing."""
+    """Summary of the first path: missing unless it is a file, or a folder with a tokenizer.json."""
     try:
-        path = Path(path_text).expanduser()
-        return (path / "tokenizer.json").is_file() if path.is_dir() else path.is_file()
+        path = Path(paths[0]).expanduser()
+        exists = (path / "tokenizer.json" if path.is_dir() else path).is_file()
     except (OSError, RuntimeError, ValueError):  # no permission; unknown home folder; invalid character
-        return False
+        exists = False
+    return SourceSummary(files=1) if exists else SourceSummary(missing=(paths[0],))

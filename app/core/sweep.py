@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
+from app.core.number_input import format_number, normalize_number
 from trainer_core.config import Config, Knob, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.runs.run_dir import unique_name
@@ -19,25 +17,9 @@ MAX_VALUES: Final = 32
 MAX_RUNS: Final = 100
 _SWEEPABLE_KINDS: Final = ("int", "float", "bool", "choice")
 _NAME_PREFIXES: Final = {
-    "learning_rate": "lr",
-    "min_learning_rate_ratio": "minlr",
-    "lr_schedule": "",
-    "optimizer": "",
-    "batch_size": "bs",
-    "gradient_accumulation_steps": "acc",
-    "max_steps": "steps",
-    "max_epochs": "epochs",
-    "max_seq_len": "seq",
-    "hidden_dim": "dim",
-    "n_layers": "layers",
-    "n_heads": "heads",
-    "n_kv_heads": "kv",
-    "mlp_dim": "mlp",
-    "weight_decay": "wd",
-    "warmup_steps": "warmup",
-    "grad_clip": "clip",
-    "vocab_size": "vocab",
-}
+    "learning_rate": "lr", "batch_size": "bs", "weight_decay": "wd", "hidden_dim": "dim", "max_steps": "steps",
+    "lr_schedule": "", "optimizer": "",
+}  # fmt: skip
 """Abbreviation of a knob in run names; empty: the value suffices."""
 
 
@@ -58,26 +40,25 @@ def sweepable_keys() -> list[str]:
 
 def parse_values(knob: Knob, text: str) -> tuple[list[Any], list[str]]:
     """Parse values separated by commas or spaces. Returns the valid ones, and the invalid ones as typed."""
-    plain = unicodedata.normalize("NFKC", text).replace("−", "-")
     values: list[Any] = []
     invalid: list[str] = []
-    for part in filter(None, re.split(r"[\s,;、]+", plain)):
+    for part in filter(None, re.split(r"[\s,;，；、]+", text)):
         try:
-            values.append(check_value(knob.name, part, knob.flag))
+            values.append(check_value(knob.name, normalize_number(part), knob.flag))
         except TraindeckError:
             invalid.append(part)
     return list(dict.fromkeys(values)), list(dict.fromkeys(invalid))
 
 
-def spaced_values(knob: Knob, first: float, last: float, count: int, *, log_scale: bool) -> list[Any]:
-    """`count` values from `first` to `last`, both included, on a linear or log scale.
-
-    Whole numbers are rounded, others to three digits; duplicates are removed. A log scale needs positive limits.
-    """
-    space = np.geomspace if log_scale else np.linspace
-    between = [round(value) if knob.kind == "int" else float(f"{value:.3g}") for value in space(first, last, count)]
-    ends = [first, *between[1:-1], last] if count > 1 else [first]
-    return list(dict.fromkeys(check_value(knob.name, value, knob.flag) for value in ends))
+def suggest_values(knob: Knob, value: Any) -> list[Any]:
+    """Half, the same, and twice a number, as far as they are valid; all choices."""
+    if knob.kind == "bool":
+        return [True, False]
+    if knob.kind == "choice":
+        return list(knob.choices)
+    factors = [value * factor for factor in (0.5, 1, 2)]
+    rounded = [round(number) if knob.kind == "int" else float(f"{number:.6g}") for number in factors]
+    return parse_values(knob, " ".join(map(str, rounded)))[0] or [value]
 
 
 def plan_runs(
@@ -110,10 +91,7 @@ def name_suffix(knob: str, value: Any) -> str:
 def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, float) and value and not 1e-2 <= abs(value) < 1e6:
-        mantissa, exponent = f"{value:.9e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return format_number(value) if isinstance(value, float) else str(value)
 
 
 def _validation_error(values: Mapping[str, Any]) -> TraindeckError | None:

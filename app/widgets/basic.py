@@ -29,6 +29,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLayout,
     QLineEdit,
+    QProgressBar,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -44,6 +45,7 @@ from app.theme.icons import IconName, paint_icon
 from app.theme.palette import SPACING
 
 _ICON_SIZE = 16  # pixels
+_PROGRESS_STEPS = 1000
 _WINDOW_FRAME = QSize(16, 40)  # pixels, with the title bar
 W = TypeVar("W", bound=QWidget)
 
@@ -253,6 +255,12 @@ def set_text_if_changed(widget: QLabel | QPushButton, text: str) -> None:
     """Set a text only if it differs: setting it invalidates the layout."""
     if widget.text() != text:
         widget.setText(text)
+
+
+def show_fraction(bar: QProgressBar, fraction: float | None) -> None:
+    """Show a progress of 0..1; None: a busy indicator."""
+    bar.setMaximum(0 if fraction is None else _PROGRESS_STEPS)
+    bar.setValue(round(_PROGRESS_STEPS * (fraction or 0.0)))
 
 
 def label(name: str = "", *, wrap: bool = False, hidden: bool = False, centred: bool = False) -> QLabel:

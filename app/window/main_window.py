@@ -15,6 +15,7 @@ from app.pages.registry import PAGES, PageSpec
 from app.pages.setup.check_card import CheckCard
 from app.pages.setup.form import SetupForm
 from app.pages.setup.panel import SetupPanel
+from app.services.preview_job import CheckJob
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import move_focus, page_scroll_area, resize_within_screen, set_object_name
@@ -60,7 +61,7 @@ class MainWindow(QMainWindow):
     queue: QueuePage
     advanced: AllSettingsPage
 
-    def __init__(self, form: SetupForm, palette: Palette) -> None:
+    def __init__(self, form: SetupForm, check_job: CheckJob, palette: Palette) -> None:
         super().__init__()
         self.close_allowed = False
         self._form, self._palette = form, palette
@@ -70,7 +71,7 @@ class MainWindow(QMainWindow):
         self.menus = Menus(self)
         self.setup = SetupPanel(form, palette)
         self.run_bar = RunBar(palette, self.menus)
-        self.check_card = CheckCard(palette)
+        self.check_card = CheckCard(check_job)
         self.banners = BannerArea()
         self.restart_bar = InfoBar({"restartNow": "window.restart_now", "cancelRestart": "common.cancel"})
         self.interrupted_run_bar = InfoBar(
@@ -225,7 +226,7 @@ class MainWindow(QMainWindow):
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
-        for view in (self.setup, self.run_bar, self.check_card):
+        for view in (self.setup, self.run_bar):
             view.retheme(palette)
         for page in self._built:
             page.retheme(palette)

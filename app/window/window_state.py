@@ -34,7 +34,7 @@ def restore_geometry(geometry: str, window: QWidget) -> None:
 
 def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:
     """Store form, pages and geometry. Invalid values are not stored."""
-    settings.preset = form.preset.name if form.preset else ""
+    settings.preset = form.preset.name
     settings.data = form.data
     settings.values = {} if form.invalid_knobs else form.changes()
     settings.geometry = _encode(window.saveGeometry())

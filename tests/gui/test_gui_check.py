@@ -45,14 +45,15 @@ def test_the_card_has_its_new_height_in_the_first_frame(make_window: MakeWindow,
     controller.form.set_text("batch_size", "8")
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(card.cancel.isVisible)
-    running = card._state
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
     stop_refreshing(controller)
     qtbot.waitUntil(lambda: card.height() == card.sizeHint().height())
-    result, height = card._state, card.height()
-    card.display(running)
+    job, height = controller.check_job, card.height()
+    job.running = job.result
+    card.refresh()
     qtbot.waitUntil(lambda: card.height() < height)
-    card.display(result)
+    job.running = None
+    card.refresh()
     assert card.height() == height  # before the next event
 
 
@@ -111,7 +112,7 @@ def test_a_check_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None
     assert not controller.window.run_bar.check.isEnabled()
     click(qtbot, card.cancel)
     qtbot.waitUntil(lambda: not card.isVisible(), timeout=20_000)
-    assert controller.window.run_bar.check.isEnabled()
+    qtbot.waitUntil(controller.window.run_bar.check.isEnabled)
 
 
 def test_a_start_cancels_the_check(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.preview_keys import PreviewResult
-from app.pages.data.histogram import Histogram, format_short, position
+from app.pages.data.histogram import Histogram, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
 from app.widgets.basic import ElidedLabel
@@ -38,7 +38,7 @@ def show_report(controller: Controller, report: protocol.DataReport) -> DataPage
     controller.window.show_page("data")
     found = PreviewResult(controller.preview_job.compute_key(), protocol.DataReport, report=report)
     controller.preview_job.result = found
-    controller.preview_job.display(None)
+    controller.preview_job.changed.emit()
     return controller.window.data
 
 
@@ -82,8 +82,8 @@ def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow,
     assert page.tiles["epoch"].value.text() == "≈ 98,951"
     assert "Read 16 MiB of 1.0 GiB" in page.status.text()
     assert "402 of 153,450 samples were longer than 256 tokens" in page.warnings.text()
-    assert page.sources.rows.rowCount() == 1
-    assert page.sources.rows.data(page.sources.rows.index(0, 2)) == "prompt: question, response: answer"
+    assert page.sources.rowCount() == 1
+    assert page.sources.item(0, 2).text() == "prompt: question, response: answer"
     assert page.histogram is not None
     assert not page.bar.isVisible()
     assert not page.failure.isVisible()
@@ -134,7 +134,6 @@ def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> No
     assert page.cancel_button.isVisible()
     assert not page.preview_button.isEnabled()
     qtbot.mouseClick(page.cancel_button, Qt.MouseButton.LeftButton)
-    assert not page.cancel_button.isEnabled()
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert page.preview_button.isEnabled()
     assert not page.failure.isVisible()
@@ -284,7 +283,7 @@ def test_a_new_report_scrolls_to_the_top(make_window: MakeWindow, qtbot: QtBot) 
     scroll = page._area.verticalScrollBar()
     qtbot.waitUntil(lambda: scroll.maximum() > 50)
     scroll.setValue(50)
-    controller.preview_job.display(None)
+    controller.preview_job.changed.emit()
     controller.set_language("zh")
     assert scroll.value() == 50  # the same report keeps the position
     show_report(controller, msgspec.structs.replace(REPORT, duplicates=38))
@@ -331,17 +330,5 @@ def test_both_ends_of_the_length_axis_are_labelled(make_window: MakeWindow, qtbo
             histogram.show_bins(bins, 256, cut=False)
             qtbot.wait(20)
             labels = x_labels(histogram)
-            assert (labels[0], labels[-1]) == (format_short(edges[0]), format_short(edges[-1]))
+            assert (labels[0], labels[-1]) == (f"{edges[0]:,}", f"{edges[-1]:,}")
             assert len(labels) <= 7
-
-
-def test_numbers_of_the_axis_are_abbreviated_as_on_the_tiles(make_window: MakeWindow) -> None:
-    controller = make_window()
-    figures_ = (1024, 32_768, 131_072, 9_999_999, 250_000_000)
-    assert [format_short(one) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
-    controller.set_language("zh")
-    assert [format_short(one) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
-    bins = [protocol.LengthBin(start=16_384, stop=32_768, documents=76_000)]
-    page = show_report(controller, msgspec.structs.replace(REPORT, lengths=bins))
-    assert page.histogram is not None
-    assert x_labels(page.histogram) == ["1.64 万", "3.28 万"]

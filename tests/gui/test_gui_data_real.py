@@ -31,8 +31,7 @@ def test_a_corrected_file_is_previewed_again(
     assert page.tiles["documents"].value.text() == "501"
     assert "Token counts can change slightly once the tokenizer is trained" in page.status.text()
     assert "line 8" in page.warnings.text()
-    rows = page.sources.rows
-    assert rows.data(rows.index(0, 2)) == "prompt: instruction, input, response: output"
+    assert page.sources.item(0, 2).text() == "prompt: instruction, input, response: output"
     assert page.samples.text.toPlainText() == (
         "<|im_start|>user↵\n0 加 0？<|im_end|>↵\n<|im_start|>assistant↵\n等于0。<|im_end|>"
     )
@@ -91,7 +90,7 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
     form.add_data([str(text)])
     qtbot.waitUntil(lambda: step_is("done", "Next: check"), timeout=10_000)
     text.rename(tmp_path / "gone")
-    form.set_data([str(text)])
+    controller.setup_controller._on_application_state(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(lambda: step_is("needs attention", "Not found: "), timeout=10_000)
     (tmp_path / "gone").rename(text)
     qtbot.waitUntil(lambda: step_is("done"), timeout=10_000)

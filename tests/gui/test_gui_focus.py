@@ -22,7 +22,7 @@ from tests.gui.conftest import MakeWindow
 @pytest.fixture
 def controller(make_window: MakeWindow, qtbot: QtBot) -> Controller:
     made = make_window(check="check")
-    made.welcome_controller.hide()
+    made.welcome_page.show_plots()
     made.window.activateWindow()
     qtbot.waitUntil(made.window.isActiveWindow)
     return made

@@ -44,8 +44,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)
     window, path = controller.window, controller.window.setup.onboarding
-    page = controller.welcome_controller.page
-    assert page is not None
+    page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
     qtbot.mouseClick(page.use_preset_button, LEFT)

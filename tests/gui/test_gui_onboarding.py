@@ -46,8 +46,7 @@ def has_machine(monkeypatch: pytest.MonkeyPatch) -> HasMachine:
 
 def welcome(controller: Controller, qtbot: QtBot) -> WelcomePage:
     """The page after the hardware was probed."""
-    page = controller.welcome_controller.page
-    assert page is not None
+    page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     return page
 
@@ -74,7 +73,6 @@ def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window:
     assert page.preset_title.text() == "Recommended preset: GPU"
     assert page.reason_label.text().startswith("Hardware: ")
     click(qtbot, page.use_preset_button)
-    assert controller.form.preset is not None
     assert controller.form.preset.name == "gpu"
     assert not page.use_preset_button.isEnabled()
     assert "drop" in page.next_step_label.text()
@@ -136,7 +134,7 @@ def test_a_closed_welcome_page_is_only_shown_from_the_menu(make_window: MakeWind
     assert first.window.plots.isVisible()
     first.window.close()
     second = make_window()
-    assert second.welcome_controller.page is None
+    assert not second.welcome_page.isVisible()
     assert second.window.plots.isVisible()
     second.window.show_page("log")
     second.window.menus.actions["welcome"].trigger()
@@ -149,7 +147,7 @@ def test_with_runs_on_disk_the_window_starts_with_plots(
 ) -> None:
     (own_folders / "runs" / "earlier").mkdir(parents=True)
     controller = make_window()
-    assert controller.welcome_controller.page is None
+    assert not controller.welcome_page.isVisible()
     assert controller.window.plots.isVisible()
 
 
@@ -159,7 +157,7 @@ def test_with_own_data_the_window_starts_without_the_welcome_page(
     first = make_window()
     first.form.add_data([str(tmp_path / "mine.txt")])
     first.window.close()
-    assert make_window().welcome_controller.page is None
+    assert not make_window().welcome_page.isVisible()
 
 
 def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -192,7 +190,7 @@ def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, q
     assert path.steps["preset"].accessibleName() == "Preset: needs attention"
     controller.form.undo_stack.undo()
     click(qtbot, path.steps["check"])
-    qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)
+    qtbot.waitUntil(lambda: bool(controller.check_job.verdict), timeout=30_000)
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "done", "next"])
     assert path.hint.text() == "Fits. Next: Start"
     assert path.height() == height

@@ -120,8 +120,7 @@ def test_the_welcome_looks_as_it_did(
 ) -> None:
     controller = make_window(language=language, theme=theme)
     controller.window.resize(golden.SIZE)
-    page = controller.welcome_controller.page
-    assert page is not None
+    page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     assert wrong_of(picture(controller, "plots", qtbot), f"welcome-{language}-{theme}", tmp_path) == ""
 

@@ -36,7 +36,6 @@ def test_changed_settings_are_kept_and_named(make_window: MakeWindow, qtbot: QtB
     type_into(qtbot, main_field(controller, "learning_rate"), "0.005")
     assert not notice.isVisible()
     select_preset(qtbot, controller, "cpu")
-    assert controller.form.preset is not None
     assert controller.form.preset.name == "cpu"
     assert controller.form.changes() == {"batch_size": 3, "learning_rate": 0.005}
     assert notice.isVisible()
@@ -117,8 +116,7 @@ def test_a_kept_invalid_value_is_marked(make_window: MakeWindow, qtbot: QtBot) -
 
 def test_the_recommended_preset_keeps_changes(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = controller.welcome_controller.page
-    assert page is not None
+    page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     qtbot.mouseClick(page.use_preset_button, LEFT)

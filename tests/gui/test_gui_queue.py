@@ -223,7 +223,7 @@ def test_starting_another_run_instead_of_a_restart_ends_the_item(open_window: Op
 
 def test_starting_another_run_instead_of_a_restart_can_pause_the_queue(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    controller.queue_controller.set_after_failure("hold")
+    controller.queue_controller.queue.after_failure = "hold"
     enqueue(qtbot, controller, "crash", "good")
     controller.queue_controller.start_queue()
     qtbot.waitUntil(lambda: controller.active_run.auto_restart.pending is not None, timeout=20_000)

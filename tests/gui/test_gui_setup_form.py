@@ -185,7 +185,6 @@ def test_the_form_is_restored_at_the_next_start(make_window: MakeWindow, tmp_pat
     first.form.set_text("batch_size", "3")
     first.window.close()
     second = make_window()
-    assert second.form.preset is not None
     assert second.form.preset.name == "cpu"
     assert second.form.data == [str(tmp_path / "mine.txt")]
     assert second.form.changes() == {"batch_size": 3}

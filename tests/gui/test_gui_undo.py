@@ -89,7 +89,7 @@ def test_preset_data_name_and_settings_can_be_undone(make_window: MakeWindow, qt
     assert setup.run_name.text() == ""
     for _ in range(4):
         form.undo_stack.redo()
-    assert (form.preset.name if form.preset else "", form.data, form.run_name) == ("gpu", ["D:/一.txt"], "mine")
+    assert (form.preset.name, form.data, form.run_name) == ("gpu", ["D:/一.txt"], "mine")
 
 
 def test_resetting_all_settings_can_be_undone(make_window: MakeWindow, qtbot: QtBot) -> None:

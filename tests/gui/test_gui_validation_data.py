@@ -26,7 +26,6 @@ def table(tmp_path: Path) -> Path:
 
 def arguments(controller: Controller) -> list[str]:
     form = controller.form
-    assert form.preset is not None
     return command_line.train_arguments(form.preset, form.changes(), form.data)
 
 
@@ -136,7 +135,7 @@ def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
     run_preview(controller, qtbot)
     page = controller.window.data
     assert page.failure.text() == ""
-    names = [page.sources.rows.data(page.sources.rows.index(row, 0)) for row in range(page.sources.rows.rowCount())]
+    names = [page.sources.item(row, 0).text() for row in range(page.sources.rowCount())]
     assert names == [table.name, f"{table.name} (validation)"]
     assert "20 of 20 validation rows" in page.warnings.text()
 

@@ -10,6 +10,7 @@ from app.core.active_run import ActiveRun
 from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunRequest
 from app.core.settings import Settings
 from app.pages.setup.form import SetupForm
+from app.services.preview_job import CheckJob
 from app.services.trainer_process import ProcessOutcome
 from app.theme.palette import LIGHT
 from app.window.desktop_controller import DesktopStatusController
@@ -68,7 +69,7 @@ class Recorder:
 
 @pytest.fixture
 def recorder(qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    window = MainWindow(SetupForm(), LIGHT)
+    window = MainWindow(form := SetupForm(), CheckJob(form), LIGHT)
     window.close_allowed = True
     qtbot.addWidget(window)
     return Recorder(window, monkeypatch)

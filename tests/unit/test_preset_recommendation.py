@@ -60,18 +60,22 @@ def test_a_gpu_of_unknown_memory_gets_the_smallest_preset() -> None:
 def test_driver_problems_are_detected() -> None:
     for of, gpu_present, problem in (
         (machine(card(8188)), True, None),
-        (machine(card(8188), driver_cuda=(11, 4)), True, "old"),
-        (machine(card(32768, capability=(12, 0)), driver_cuda=(12, 8)), True, "old"),  # needs CUDA 13
+        (machine(card(8188), driver_cuda=(11, 4)), True, "welcome.driver_too_old"),
+        (
+            machine(card(32768, capability=(12, 0)), driver_cuda=(12, 8)),
+            True,
+            "welcome.driver_too_old",
+        ),  # needs CUDA 13
         (machine(card(24564, capability=(8, 9)), driver_cuda=(12, 4)), True, None),
-        (machine(card(4096, capability=(3, 5))), True, "too_old_card"),
+        (machine(card(4096, capability=(3, 5))), True, "welcome.driver_unsupported_gpu"),
         (machine(), False, None),
-        (machine(), True, "none_installed"),
-        (machine(no_gpu="driver_mismatch"), True, "restart"),
-        (machine(no_gpu="driver_not_loaded"), True, "silent"),
+        (machine(), True, "welcome.driver_none_installed"),
+        (machine(no_gpu="driver_mismatch"), True, "welcome.driver_restart"),
+        (machine(no_gpu="driver_not_loaded"), True, "welcome.driver_silent"),
         (machine(no_gpu="driver_not_loaded"), False, None),
-        (machine(no_gpu="nvml_error"), False, "silent"),
-        (machine(no_gpu="no_package"), True, "no_package"),
-        (machine(no_gpu="no_devices"), True, "no_card"),
+        (machine(no_gpu="nvml_error"), False, "welcome.driver_silent"),
+        (machine(no_gpu="no_package"), True, "welcome.driver_no_package"),
+        (machine(no_gpu="no_devices"), True, "welcome.driver_no_card"),
         (machine(no_gpu="no_devices"), False, None),
     ):
         assert driver_problem(of, gpu_present=gpu_present) == problem, of
@@ -84,6 +88,6 @@ def test_an_unusable_gpu_is_ignored() -> None:
 
 def test_a_cpu_build_of_torch_is_a_problem_with_a_usable_gpu() -> None:
     good = machine(card(12282))
-    assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cpu") == "cpu_build"
+    assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cpu") == "welcome.driver_cpu_build"
     assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cu130") is None
     assert driver_problem(machine(), gpu_present=False, torch_version="2.13.0+cpu") is None

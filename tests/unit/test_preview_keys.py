@@ -51,7 +51,6 @@ def test_events_are_collected_in_the_result() -> None:
     found = result("a")
     warning = protocol.Warn(code="data.truncated")
     progress = protocol.Progress(phase="preparing", done=1)
-    error = protocol.Error(code="data.empty")
-    for event in (warning, progress, error, protocol.Phase(phase="done")):
+    for event in (warning, progress, protocol.Phase(phase="done")):
         found.process(event)
-    assert (found.report, found.warnings, found.progress, found.error) == (REPORT, [warning], progress, error)
+    assert (found.report, found.warnings, found.progress) == (REPORT, [warning], progress)

@@ -138,26 +138,17 @@ def test_a_file_that_is_not_a_queue_is_backed_up(tmp_path: Path) -> None:
         assert names(reopen(queue)) == "new"
 
 
-def test_a_damaged_item_is_dropped_and_the_file_backed_up(queue: RunQueue) -> None:
+def test_a_file_with_a_damaged_item_or_of_a_later_version_is_backed_up(queue: RunQueue) -> None:
     queue.close()
     content = json.loads(queue.path.read_text(encoding="utf-8"))
-    content["items"][1]["data"] = 17
-    content["items"][2]["id"] = content["items"][0]["id"]
-    queue.path.write_text(json.dumps(content), encoding="utf-8")
-    found = reopen(queue)
-    assert names(found) == "acd"
-    assert len({item.id for item in found.items}) == 3
-    assert found.damaged_backup is not None
-    assert json.loads(found.damaged_backup.read_text(encoding="utf-8")) == content
-
-
-def test_a_file_of_a_later_version_is_backed_up(queue: RunQueue) -> None:
-    queue.close()
-    content = json.loads(queue.path.read_text(encoding="utf-8")) | {"version": 9, "later_key": True}
-    queue.path.write_text(json.dumps(content), encoding="utf-8")
-    found = reopen(queue)
-    assert names(found) == "abcd"
-    assert found.damaged_backup is not None
+    damaged = {**content, "items": [*content["items"][:3], {**content["items"][3], "data": 17}]}
+    for changed in (damaged, {**content, "version": 9}, {**content, "later_key": True}):
+        queue.path.write_text(json.dumps(changed), encoding="utf-8")
+        found = reopen(queue)
+        found.close()
+        assert names(found) == ""
+        assert found.damaged_backup is not None
+        assert json.loads(found.damaged_backup.read_text(encoding="utf-8")) == changed
 
 
 def test_another_window_cannot_open_the_queue_before_it_is_closed(queue: RunQueue) -> None:

@@ -18,15 +18,12 @@ def test_invalid_values_are_returned_as_typed() -> None:
     assert sweep.parse_values(BATCH, "1.5 0") == ([], ["1.5", "0"])
 
 
-def test_ranges_are_linear_or_logarithmic_and_include_both_limits() -> None:
-    assert sweep.spaced_values(RATE, 1e-4, 1e-2, 3, log_scale=True) == [1e-4, 1e-3, 1e-2]
-    assert sweep.spaced_values(RATE, 1e-4, 1e-3, 4, log_scale=False) == [1e-4, 4e-4, 7e-4, 1e-3]
-    assert sweep.spaced_values(BATCH, 4, 32, 4, log_scale=True) == [4, 8, 16, 32]
-    assert sweep.spaced_values(BATCH, 1, 3, 5, log_scale=False) == [1, 2, 3]  # integers without duplicates
-    assert sweep.spaced_values(BATCH, 8, 8, 3, log_scale=True) == [8]
-    assert sweep.spaced_values(RATE, 1e-2, 1e-4, 3, log_scale=True) == [1e-2, 1e-3, 1e-4]
-    assert sweep.spaced_values(BATCH, 4, 32, 1, log_scale=True) == [4]
-    assert sweep.spaced_values(knobs()["weight_decay"], 0.0, 0.1, 3, log_scale=False) == [0.0, 0.05, 0.1]
+def test_values_around_a_number_or_all_choices_are_suggested() -> None:
+    assert sweep.suggest_values(RATE, 3e-4) == [1.5e-4, 3e-4, 6e-4]
+    assert sweep.suggest_values(RATE, 10.0) == [5.0, 10.0]  # 20 is not allowed
+    assert sweep.suggest_values(BATCH, 1) == [1, 2]
+    assert sweep.suggest_values(knobs()["optimizer"], "adamw") == ["adamw", "muon"]
+    assert sweep.suggest_values(knobs()["packing"], False) == [True, False]
 
 
 def test_every_combination_of_values_is_a_run_named_after_them() -> None:

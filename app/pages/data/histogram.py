@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
@@ -10,25 +11,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 
 from app.pages.plots.axes import style_axis
-from app.texts import current_language
 from app.theme.palette import Palette
+from app.widgets.formatting import format_large_number
 from trainer_core.protocol import LengthBin
 
-_AXIS_WIDTH = 52
-_LABEL_WIDTH = 46  # pixels
-_MAX_LABELS = 6
-
-
-def format_short(value: float) -> str:
-    """Format a whole number: 1,024, and from 10,000 on with three digits: 32.8k, or 3.28 万."""
-    if value < 10_000:
-        return f"{value:,.0f}"
-    chinese = current_language() == "zh"
-    units = ((1e8, " 亿"), (1e4, " 万")) if chinese else ((1e9, "B"), (1e6, "M"), (1e3, "k"))
-    scale, unit = next(one for one in units if value >= one[0])
-    decimals = max(0, 3 - len(f"{value / scale:.0f}"))
-    text = f"{value / scale:,.{decimals}f}"
-    return (text.rstrip("0").rstrip(".") if decimals else text) + unit
+_LABEL_WIDTH: Final = 54  # pixels
+_MAX_LABELS: Final = 6
 
 
 class Histogram(pg.PlotWidget):  # type: ignore[misc]
@@ -36,18 +24,18 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._axes = [self.getPlotItem().getAxis(side) for side in ("left", "bottom")]
+        plot = self.getPlotItem()
+        self._axes = [plot.getAxis(side) for side in ("left", "bottom")]
         self._within, self._over = pg.BarGraphItem(x=[], height=[], width=1), pg.BarGraphItem(x=[], height=[], width=1)
         self._line = pg.InfiniteLine(angle=90, movable=False)
         for item in (self._within, self._over, self._line):
             self.addItem(item)
-        plot = self.getPlotItem()
         plot.setMenuEnabled(False)
         plot.hideButtons()
         plot.getViewBox().setMouseEnabled(x=False, y=False)
         plot.layout.setContentsMargins(1, 1, _LABEL_WIDTH // 2, 1)  # half of the last label
         left, bottom = self._axes
-        left.setWidth(_AXIS_WIDTH)
+        left.setWidth(_LABEL_WIDTH)
         bottom.setHeight(20)
         bottom.setStyle(hideOverlappingLabels=_LABEL_WIDTH // 2)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
@@ -64,16 +52,15 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         place = position(edges, limit)
         self._line.setVisible(place is not None)
         self._line.setValue(place or 0.0)
+        highest = int(heights.max(initial=1.0))
         view = self.getPlotItem().getViewBox()
         view.setXRange(0, max(1, len(bins)), padding=0.01)
-        view.setYRange(0, 1.05 * float(heights.max(initial=1.0)), padding=0)
-        left, bottom = self._axes
-        every = -(-len(edges) // _MAX_LABELS)
-        last = len(edges) - 1
+        view.setYRange(0, 1.05 * highest, padding=0)
+        every, last = -(-len(edges) // _MAX_LABELS), len(edges) - 1
         labelled = [place for place in range(0, last, every) if place == 0 or place <= last - every] + [last]
-        bottom.setTicks([[(place, format_short(edges[place])) for place in labelled if bins]])
-        highest = int(heights.max(initial=1.0))
-        left.setTicks([[(count, format_short(count)) for count in sorted({0, highest // 2, highest})]])
+        left, bottom = self._axes
+        bottom.setTicks([[(place, format_large_number(edges[place])) for place in labelled if bins]])
+        left.setTicks([[(count, format_large_number(count)) for count in sorted({0, highest // 2, highest})]])
 
     def retheme(self, palette: Palette) -> None:
         self.setBackground(palette.surface)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.core.preview_keys import PreviewResult
 from app.pages.data.sample_view import SamplesCard
 from app.pages.data.sources_table import SourcesTable
-from app.pages.page import Page
+from app.pages.page import Page, ShownRun
 from app.pages.plots.chart import Chart
 from app.pages.plots.legend import LegendEntry
 from app.pages.plots.tiles import Tile, TileContent
@@ -30,49 +29,35 @@ from app.widgets.basic import (
     scroll_area,
     set_object_name,
     set_text_if_changed,
+    show_fraction,
+    vertical_layout,
 )
 from trainer_core import data_report_texts
-from trainer_core.protocol import CodedEvent, DataReport, Ready
+from trainer_core.protocol import DataReport, Ready
 
 if TYPE_CHECKING:
     from app.pages.data.histogram import Histogram
+    from app.services.preview_job import DataPreviewJob
 
-_TILES = ("documents", "tokens", "samples", "epoch", "steps")
-_PROGRESS_STEPS = 1000
-_HISTOGRAM_HEIGHT = 230  # pixels
-_NARROW = 760  # pixels
-
-
-@dataclass(frozen=True, slots=True)
-class DataState:
-    """State of the page."""
-
-    preview: PreviewResult[DataReport] | None = None  # report on display
-    current: bool = False  # the report is about the configuration of the form
-    running: PreviewResult[DataReport] | None = None
-    cancelling: bool = False
-    failure: str = ""  # error of the last preview
-    blocked: str = ""  # why no preview can be started
-    ready: Ready | None = None  # data of the displayed run
+_TILES: Final = ("documents", "tokens", "samples", "epoch", "steps")
+_HISTOGRAM_HEIGHT: Final = 230  # pixels
+_NARROW: Final = 760  # pixels
 
 
 class DataPage(Page):
-    """Shows a `DataState`."""
+    """Starts a `DataPreviewJob` and shows its report."""
 
-    preview_requested = Signal()
-    cancel_requested = Signal()
+    _job: DataPreviewJob
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self._palette = palette
-        self._state = DataState()
-        self._report: DataReport | None = None  # on display
-        self._displayed_warnings: list[CodedEvent] | None = None
-        self._scrolled_report: DataReport | None = None  # the last one that was scrolled to the top
+        self._displayed: PreviewResult[DataReport] | None = None
         self.preview_button, self.cancel_button = push_button("previewData"), push_button("cancelPreview")
         self.status, self.run = set_object_name(ElidedLabel(), "muted"), set_object_name(ElidedLabel(), "muted")
         self.hint, self.failure = label("warnText", wrap=True), label("error", wrap=True)
-        self.bar = QProgressBar(textVisible=False, maximum=_PROGRESS_STEPS)
+        self.run.hide()
+        self.bar = QProgressBar(textVisible=False)
         self._placeholder = label("muted", wrap=True, centred=True)
         self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
         self.tiles = {name: Tile(name) for name in _TILES}
@@ -82,14 +67,11 @@ class DataPage(Page):
         self.chart = Chart("lengths")
         self.histogram: Histogram | None = None
         self.samples = SamplesCard(palette)
-        self._rows, self._tiles = QGridLayout(), QGridLayout()
+        self._facts, self._tiles = QGridLayout(), QGridLayout()
         self._middle = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._narrow: bool | None = None
         self._facts_title = label("section")
         self._build_layout()
-        self.preview_button.clicked.connect(self.preview_requested)
-        self.cancel_button.clicked.connect(self.cancel_requested)
-        self.retranslate()
 
     def _build_layout(self) -> None:
         self._content = set_object_name(QWidget(), "scrolled")
@@ -121,17 +103,24 @@ class DataPage(Page):
 
     def _build_middle(self) -> None:
         self.chart.setMinimumHeight(_HISTOGRAM_HEIGHT)
-        facts = QVBoxLayout()
-        facts.setSpacing(SPACING // 2)
+        facts = vertical_layout(spacing=SPACING // 2)
         facts.addWidget(self._facts_title)
-        facts.addLayout(self._rows)
+        facts.addLayout(self._facts)
         facts.addStretch(1)
-        self._rows.setHorizontalSpacing(2 * SPACING)
-        self._rows.setVerticalSpacing(1)
-        self._rows.setColumnStretch(1, 1)
+        self._facts.setHorizontalSpacing(2 * SPACING)
+        self._facts.setVerticalSpacing(1)
+        self._facts.setColumnStretch(1, 1)
         self._middle.setSpacing(SPACING)
-        self._middle.addWidget(self.chart, 5)
-        self._middle.addWidget(card(facts), 4)
+        self._middle.addWidget(self.chart, 1)
+        self._middle.addWidget(card(facts), 1)
+
+    def connect_job(self, job: DataPreviewJob) -> None:
+        self._job = job
+        self.preview_button.clicked.connect(job.start)
+        self.cancel_button.clicked.connect(job.cancel)
+        job.changed.connect(self.refresh)
+        job.form.changed.connect(self.refresh)
+        self.retranslate()
 
     def _set_width(self, width: int) -> None:
         """Stack the cards of a narrow page."""
@@ -149,69 +138,56 @@ class DataPage(Page):
 
     # --- showing ---------------------------------------------------------------------------------------
 
-    def display(self, state: DataState) -> None:
-        self._state = state
-        self.preview_button.setEnabled(state.running is None and not state.blocked)
-        self.preview_button.setToolTip(plain_tooltip(state.blocked))
-        self.cancel_button.setVisible(state.running is not None)
-        self.cancel_button.setEnabled(not state.cancelling)
-        self._show_progress(state)
-        self.failure.setVisible(bool(state.failure))
-        set_text_if_changed(self.failure, state.failure)
-        if state.failure:
-            self._area.verticalScrollBar().setValue(0)
-        known = state.preview is not None and not state.failure  # figures of other data would be misleading
-        self.hint.setVisible(known and not state.current and state.running is None)
-        self._area.setVisible(known)
-        self._placeholder.setVisible(not known and not state.failure)
-        self.run.setVisible(state.ready is not None)
-        self.run.setText(_format_run_data(state.ready))
-        if self.isVisible() and known:
-            self._show_report(state.preview)
-
-    def _show_progress(self, state: DataState) -> None:
-        self.bar.setVisible(state.running is not None)
-        progress = state.running.progress if state.running else None
-        share = progress.done / progress.total if progress and progress.total else None
-        self.bar.setMaximum(0 if share is None and state.running else _PROGRESS_STEPS)  # 0: busy indicator
-        self.bar.setValue(round((share or 0.0) * _PROGRESS_STEPS))
-        if state.running is None:
-            report = state.preview.report if state.preview and not state.failure else None
-            self.status.setText(data_report_texts.format_read_state(report, current_language()) if report else "")
-        elif state.cancelling:
-            self.status.setText(tr("data.cancelling"))
-        elif progress is None:
-            self.status.setText(tr("data.starting_preview"))
-        else:
-            self.status.setText(formatting.format_progress(progress.done, progress.total, progress.unit))
-
-    def _show_report(self, preview: PreviewResult[DataReport] | None) -> None:
-        report = preview.report if preview else None
-        if (
-            preview is None
-            or report is None
-            or (report is self._report and preview.warnings == self._displayed_warnings)
-        ):
+    def refresh(self) -> None:
+        """Show the state of the preview."""
+        if not self.isVisible():
             return
-        self._report, self._displayed_warnings = report, list(preview.warnings)
-        for name, figure in data_report_texts.key_figures(report, current_language()).items():
+        job, failure = self._job, self._job.failure
+        result, is_running = job.result, job.running is not None
+        self.preview_button.setEnabled(not is_running and not job.blocked_reason)
+        self.preview_button.setToolTip(plain_tooltip(job.blocked_reason))
+        self.cancel_button.setVisible(is_running)
+        self.cancel_button.setEnabled(not job.is_cancelled)
+        self.bar.setVisible(is_running)
+        self._show_status(job.running, result)
+        self.failure.setVisible(bool(failure))
+        set_text_if_changed(self.failure, failure)
+        self.hint.setVisible(result is not None and not job.is_current and not is_running)
+        self._area.setVisible(result is not None)
+        self._placeholder.setVisible(result is None and not failure)
+        if result is not None and result is not self._displayed:
+            self._displayed = result
+            self._show_report(result)
+            self._area.verticalScrollBar().setValue(0)
+
+    def _show_status(self, running: PreviewResult[DataReport] | None, result: PreviewResult[DataReport] | None) -> None:
+        progress = running.progress if running else None
+        if running is None:
+            report = result.report if result else None
+            text = data_report_texts.format_read_state(report, current_language()) if report else ""
+        elif progress is None:
+            text = tr("data.starting_preview")
+        else:
+            text = formatting.format_progress(progress.done, progress.total, progress.unit)
+        self.status.setText(text)
+        show_fraction(self.bar, progress.done / progress.total if progress and progress.total else None)
+
+    def _show_report(self, result: PreviewResult[DataReport]) -> None:
+        report, language = result.report, current_language()
+        assert report is not None
+        for name, figure in data_report_texts.key_figures(report, language).items():
             self.tiles[name].display(_tile_content(figure))
-        self._show_warnings(preview.warnings)
+        warnings = [formatting.localized_message(event.code, event.params) for event in result.warnings]
+        self._warnings_card.setVisible(bool(warnings))
+        self.warnings.setText("\n".join(warnings))
         self.sources.display(report.sources, report.validation_sources)
-        fill_grid(self._rows, data_report_texts.table_rows(report, current_language()))
+        fill_grid(self._facts, data_report_texts.table_rows(report, language))
         self._show_lengths(report)
         self.samples.display(report.samples)
-        if report is not self._scrolled_report:
-            self._scrolled_report = report
-            self._area.verticalScrollBar().setValue(0)
-
-    def _show_warnings(self, warnings: list[CodedEvent]) -> None:
-        self._warnings_card.setVisible(bool(warnings))
-        self.warnings.setText("\n".join(formatting.localized_message(event.code, event.params) for event in warnings))
 
     def _show_lengths(self, report: DataReport) -> None:
         if self.histogram is None:
-            from app.pages.data.histogram import Histogram
+            from app.pages.data.histogram import Histogram  # imports pyqtgraph
 
             self.histogram = Histogram(self._palette)
             self.chart.set_canvas(self.histogram)
@@ -221,6 +197,11 @@ class DataPage(Page):
         length = tr("data.sequence_length_count", count=formatting.format_count(report.max_seq_len))
         entries = [LegendEntry("dots", "curve_a", longest), LegendEntry("dashed", "text", length)]
         self.chart.legend.display(entries, self._palette)
+
+    def show_run(self, run: ShownRun) -> None:
+        ready = run.record.ready
+        self.run.setVisible(ready is not None)
+        self.run.setText(_format_run_data(ready) if ready else "")
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
@@ -237,13 +218,13 @@ class DataPage(Page):
         self._placeholder.setText(tr("data.empty_page"))
         self._facts_title.setText(tr("data.statistics"))
         self.chart.set_texts(tr("data.document_length"), tr("data.no_documents"))
-        self.sources.retranslate()
-        self._report = None
-        self.display(self._state)
+        if self._displayed is not None:
+            self._show_report(self._displayed)
+        self.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
-        self.display(self._state)
+        self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -257,9 +238,7 @@ def _tile_content(figure: data_report_texts.KeyFigure) -> TileContent:
     return TileContent(figure.title, f"≈ {value}" if figure.estimated else value, figure.caption, tooltip)
 
 
-def _format_run_data(ready: Ready | None) -> str:
-    if ready is None:
-        return ""
+def _format_run_data(ready: Ready) -> str:
     return tr(
         "data.displayed_run",
         documents=formatting.format_count(ready.train_documents),

@@ -5,42 +5,33 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtWidgets import QHeaderView, QTableWidget, QTableWidgetItem
 
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
+from app.widgets.table import configure_table
 from trainer_core.data_report_texts import format_columns, format_file_kind, source_name
 from trainer_core.protocol import Source
 
-_FORMAT, _COLUMNS, _FILES, _SIZE = 1, 2, 3, 4
-_WIDTHS: Final = {_FORMAT: 150, _COLUMNS: 250, _FILES: 60, _SIZE: 84}  # pixels
-_NARROW_WIDTHS: Final = {_FORMAT: 110, _COLUMNS: 150}
+_FILES: Final = 3
+_WIDTHS: Final = {1: 150, 2: 250, _FILES: 60, 4: 84}  # pixels, by column
+_NARROW_WIDTHS: Final = {1: 110, 2: 150}
 _MAX_VISIBLE_ROWS: Final = 5
 
 
-class SourcesTable(QTableView):
+class SourcesTable(QTableWidget):
     """Training sources, then validation sources. As high as its rows, up to a maximum."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(0, 5)
         self.setObjectName("sources")
-        self._sources: tuple[list[Source], list[Source]] = ([], [])
-        self.rows = QStandardItemModel(0, 5, self)
-        self.setModel(self.rows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
+        configure_table(self, row_padding=SPACING)
+        self.setSelectionMode(QTableWidget.SelectionMode.NoSelection)
+        self.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().lineSpacing() + SPACING)
-        header = self.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.set_narrow(False)
 
     def set_narrow(self, narrow: bool) -> None:
@@ -50,38 +41,36 @@ class SourcesTable(QTableView):
             self.setColumnWidth(column, width)
 
     def display(self, sources: list[Source], validation: list[Source]) -> None:
-        self._sources = (sources, validation)
-        self.rows.setRowCount(0)
-        for source in sources:
-            self.rows.appendRow(_build_row(source, source.split))
-        for source in validation:
-            self.rows.appendRow(_build_row(source, source.split or "validation"))
-        rows = self.verticalHeader().defaultSectionSize() * min(self.rows.rowCount(), _MAX_VISIBLE_ROWS)
-        self.setFixedHeight(self.horizontalHeader().sizeHint().height() + rows + 4)
-
-    def retranslate(self) -> None:
         self.setAccessibleName(tr("data.sources"))
         titles = ("data.source", "data.format", "data.columns_in_use", "data.files", "data.size")
         for column, title in enumerate(titles):
-            self.rows.setHorizontalHeaderItem(column, _build_item(tr(title), right=column in (_FILES, _SIZE)))
-        self.display(*self._sources)
+            self.setHorizontalHeaderItem(column, _build_item(tr(title), "", right=column >= _FILES))
+        rows = [_format_row(source, source.split) for source in sources]
+        rows += [_format_row(source, source.split or "validation") for source in validation]
+        self.setRowCount(len(rows))
+        for row, cells in enumerate(rows):
+            for column, (text, tooltip) in enumerate(cells):
+                self.setItem(row, column, _build_item(text, tooltip, right=column >= _FILES))
+        height = self.verticalHeader().defaultSectionSize() * min(len(rows), _MAX_VISIBLE_ROWS)
+        self.setFixedHeight(self.horizontalHeader().sizeHint().height() + height + 4)
 
 
-def _build_row(source: Source, split: str) -> list[QStandardItem]:
+def _format_row(source: Source, split: str) -> list[tuple[str, str]]:
+    """Text and tooltip of each cell."""
     path = formatting.format_data_source(source.path)
     name = path if source.path.startswith("builtin:") else source_name(source)
     columns = format_columns(source, current_language()) or "–"
     return [
-        _build_item(formatting.format_split(name, split), path),
-        _build_item(format_file_kind(source)),
-        _build_item(columns, ", ".join(source.all_columns) or columns),
-        _build_item(formatting.format_count(source.files), right=True),
-        _build_item(formatting.format_file_size(source.bytes), right=True),
+        (formatting.format_split(name, split), path),
+        (format_file_kind(source), ""),
+        (columns, ", ".join(source.all_columns)),
+        (formatting.format_count(source.files), ""),
+        (formatting.format_file_size(source.bytes), ""),
     ]
 
 
-def _build_item(text: str, tooltip: str = "", *, right: bool = False) -> QStandardItem:
-    item = QStandardItem(text)
+def _build_item(text: str, tooltip: str, *, right: bool) -> QTableWidgetItem:
+    item = QTableWidgetItem(text)
     item.setToolTip(tooltip or text)
     side = Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
     item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtWidgets import QToolButton
 
-from app.core.queue import AfterFailure, RunQueue
-from app.core.run_state import RunStateMachine
-from app.pages.page import Page
-from app.pages.queue.table import QueueModel, QueueTable, format_details, format_progress
+from app.core.queue import AfterFailure, QueueItem
+from app.pages.page import Page, ShownRun
+from app.pages.queue.table import QueueModel, QueueTable
+from app.pages.queue.texts import format_details, format_progress, format_status
 from app.texts import tr
-from app.theme.icons import icon
 from app.theme.palette import SPACING, Palette
-from app.widgets import formatting
 from app.widgets.basic import (
     IconButton,
     NoScrollComboBox,
@@ -30,7 +30,9 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from app.widgets.table import bind_button
-from trainer_core.messages import TraindeckError
+
+if TYPE_CHECKING:
+    from app.pages.queue.queue_controller import QueueController
 
 _POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
 _SHORTCUTS: Final = {
@@ -42,31 +44,32 @@ _SHORTCUTS: Final = {
     "open": "Alt+Return",
 }
 _MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "to_form", "remove", "", "undo", "clear")
-
-
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """State of a `QueuePage`."""
-
-    queue: RunQueue
-    hold: str  # `queue_controller.HoldReason`
-    is_busy: bool  # this window trains a run
-    machine: RunStateMachine | None  # of the running item
-    is_restarting: bool  # the running item waits for its automatic restart
-    blocked: str  # why the form cannot be added
-    is_open: bool
-    owner: int | None  # process id of the window that has opened the queue
-    error: TraindeckError | None  # why the queue cannot be opened
+_ACTION_TEXTS: Final = {
+    "open": "queue.open",
+    "resume": "queue.resume_hint",
+    "put_back": "queue.requeue",
+    "up": "queue.move_up",
+    "down": "queue.move_down",
+    "duplicate": "queue.duplicate",
+    "to_form": "queue.copy_to_form",
+    "remove": "queue.remove",
+    "undo": "queue.undo_remove",
+    "clear": "queue.clear_finished",
+}
+_MAX_COMPARED_RUNS: Final = 10  # limit of the plots
 
 
 class QueuePage(Page):
-    """Displays the queue. `QueueController` connects `queue_actions`, which apply to the selected items."""
+    """Shows and edits the queue. `queue_actions` apply to the selected items."""
 
-    shown = Signal()
+    open_requested = Signal(Path)
+    resume_requested = Signal(Path)
+    compare_requested = Signal(object)  # list[Path]
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._state: QueueState | None = None
+    _controller: QueueController
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._displayed: object = None  # state of the rows
         self.sentence = label("section", wrap=True)
         self.start_button = push_button("queueGo")  # pauses the queue while it runs
@@ -74,7 +77,7 @@ class QueuePage(Page):
         self.add, self.sweep = push_button("queueAdd"), push_button("queueSweep")
         self.compare = push_button("queueCompare")
         self.open, self.remove = push_button("queueOpen"), push_button("queueRemove")
-        self.up, self.down = set_object_name(QToolButton(), "queueUp"), set_object_name(QToolButton(), "queueDown")
+        self.up, self.down = IconButton("up", "queueUp"), IconButton("down", "queueDown")
         self._buttons = {"open": self.open, "up": self.up, "down": self.down, "remove": self.remove}
         self.more = IconButton("unfold", "queueMore")
         self.model = QueueModel(palette)
@@ -87,10 +90,6 @@ class QueuePage(Page):
         self.more.setMenu(self.table.menu)
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._arrange()
-        self.table.activated.connect(self.queue_actions["open"].trigger)
-        self.table.selection_changed.connect(self._show_selected)
-        self.retheme(palette)
-        self.retranslate()
 
     def _arrange(self) -> None:
         bottom = horizontal_layout(self._policy_label, self.policy, self.add, self.sweep)
@@ -110,147 +109,171 @@ class QueuePage(Page):
         layout.addWidget(self._details_card)
         self.setLayout(layout)
 
-    @property
-    def is_started(self) -> bool:
-        """Whether queued runs start automatically."""
-        return self._state is not None and not self._state.hold
+    def connect_queue(self, controller: QueueController) -> None:
+        self._controller, queue, actions = controller, controller.queue, self.queue_actions
+        controller.changed.connect(self.refresh)
+        controller.form.changed.connect(self.refresh)
+        controller.items_added.connect(self._select)
+        self.start_button.clicked.connect(self._start_or_pause)
+        self.policy.activated.connect(self._set_policy)
+        self.add.clicked.connect(controller.add)
+        self.sweep.clicked.connect(self.open_sweep_dialog)
+        self.compare.clicked.connect(self._compare)
+        self.table.selection_changed.connect(self._show_selected)
+        self.table.activated.connect(actions["open"].trigger)
+        self.table.undo_requested.connect(actions["undo"].trigger)
+        self.table.placed.connect(lambda ids, row: controller.apply(lambda: queue.move_before(ids, row)))
+        keys, item = self.table.selected_keys, self._selected_item
+        commands: dict[str, Callable[[], object]] = {
+            "up": lambda: controller.apply(lambda: queue.move(keys(), -1)),
+            "down": lambda: controller.apply(lambda: queue.move(keys(), 1)),
+            "remove": lambda: controller.apply(lambda: queue.remove(keys())),
+            "put_back": lambda: controller.apply(lambda: queue.requeue(keys(), controller.taken_names())),
+            "undo": lambda: controller.apply(queue.undo),
+            "clear": lambda: controller.apply(queue.clear_finished),
+            "duplicate": lambda: controller.duplicate(keys()),
+            "to_form": lambda: controller.load_into_form(item()),
+            "open": lambda: self.open_requested.emit(Path(item().run_dir)),
+            "resume": lambda: self.resume_requested.emit(Path(item().run_dir)),
+        }
+        for name, command in commands.items():
+            actions[name].triggered.connect(partial(_call, command))
+        self.retranslate()
 
-    def display(self, state: QueueState) -> None:
-        """Show `state`; cheap if it has not changed."""
-        self._state = state
-        queue, machine = state.queue, state.machine
-        if machine is not None:
-            self.model.show_progress(format_progress(machine), machine.progress, restarting=state.is_restarting)
-        if self._displayed != (queue.revision, state.is_busy):
-            self._displayed = (queue.revision, state.is_busy)
-            self.table.display(queue.items)
+    # --- actions ---------------------------------------------------------------------------------------
+
+    def _selected_item(self) -> QueueItem:
+        return self.table.selected_rows()[0]
+
+    def _start_or_pause(self) -> None:
+        if self._controller.hold_reason:
+            self._controller.start_queue()
+        else:
+            self._controller.pause_queue()
+
+    def _set_policy(self, index: int) -> None:
+        self._controller.queue.after_failure = _POLICIES[index]
+        self._controller.apply(self._controller.queue.save)
+
+    def open_sweep_dialog(self) -> None:
+        """Ask for the settings of a sweep and their values."""
+        from app.pages.queue.sweep_dialog import SweepDialog
+
+        controller = self._controller
+        if controller.is_open and not controller.form.blocked_reason:
+            dialog = SweepDialog(controller.form, controller.taken_names(), self.model.palette, self.window())
+            dialog.added.connect(controller.add_sweep)
+            dialog.open()
+
+    def _comparable_runs(self) -> dict[Path, float]:
+        """Run folders and best losses of the ended items: of the selected ones if there are several, else of all."""
+        selected = self.table.selected_rows()
+        items = selected if len(selected) > 1 else self.model.rows
+        return {
+            Path(item.run_dir): math.inf if item.best_loss is None else item.best_loss
+            for item in items
+            if item.run_dir and item.state != "running"
+        }
+
+    def _compare(self) -> None:
+        """Show the runs in the plots, the best ones if there are too many."""
+        losses = self._comparable_runs()
+        best = sorted(losses, key=lambda path: losses[path])[:_MAX_COMPARED_RUNS]
+        self.compare_requested.emit([path for path in losses if path in best])
+
+    def _select(self, ids: list[str]) -> None:
+        self.refresh()
+        self.table.select(ids)
+
+    # --- display ---------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Show the state of the queue; cheap if it has not changed."""
+        controller, model = self._controller, self.model
+        queue, run, blocked = controller.queue, controller.active_run, controller.form.blocked_reason
+        model.progress = format_progress(run.machine) if queue.running else ""
+        model.is_restarting = run.auto_restart.pending is not None
+        state = (queue.revision, controller.is_busy, model.progress, model.is_restarting)
+        if state != self._displayed:
+            self._displayed = state
+            self.model.set_rows(queue.items)
+            self.table.empty.setVisible(not queue.items)
             self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
             self._show_selected()
-        set_text_if_changed(self.sentence, _format_status(state))
-        set_text_if_changed(self.start_button, tr("queue.start_queue") if state.hold else tr("queue.pause_queue"))
-        self.start_button.setVisible(bool(queue.waiting) and state.is_open)
+        set_text_if_changed(self.sentence, format_status(controller))
+        starts = tr("queue.start_queue") if controller.hold_reason else tr("queue.pause_queue")
+        set_text_if_changed(self.start_button, starts)
+        self.start_button.setVisible(bool(queue.waiting) and controller.is_open)
         for button in (self.add, self.sweep):
-            button.setEnabled(state.is_open and not state.blocked)
-            if button.toolTip() != state.blocked:
-                button.setToolTip(state.blocked)
-        self.policy.setEnabled(state.is_open)
-        self.compare.setEnabled(len(self.comparable_runs()) > 1)
-
-    def select(self, ids: list[str]) -> None:
-        """Update the table and select these items."""
-        if self._state is not None:
-            self.display(self._state)
-        self.table.select(ids)
+            button.setEnabled(controller.is_open and not blocked)
+            button.setToolTip(blocked)
+        self.policy.setEnabled(controller.is_open)
 
     def _show_selected(self) -> None:
         selected, items = self.table.selected_rows(), self.model.rows
         item = selected[0] if len(selected) == 1 else None
-        busy = self._state is not None and self._state.is_busy
         enabled = {
             "open": item is not None and bool(item.run_dir),
-            "resume": item is not None and item.can_resume and not busy,
+            "resume": item is not None and item.can_resume and not self._controller.is_busy,
             "put_back": any(item.state not in ("waiting", "running") for item in selected),
             "up": bool(selected) and selected[0] is not items[0],
             "down": bool(selected) and selected[-1] is not items[-1],
             "duplicate": bool(selected),
             "to_form": item is not None,
             "remove": any(item.state != "running" for item in selected),
-            "undo": self._state is not None and self._state.queue.can_undo,
+            "undo": self._controller.queue.can_undo,
             "clear": any(item.state == "done" for item in items),
         }
         for name, action in self.queue_actions.items():
             action.setEnabled(enabled[name])
+        self.compare.setEnabled(len(self._comparable_runs()) > 1)
         self._details_card.setVisible(item is not None)
         set_text_if_changed(self.details, format_details(item) if item is not None else "")
 
-    def selected_ids(self) -> list[str]:
-        return self.table.selected_keys()
-
-    def selected_run(self) -> Path:
-        """Run folder of the selected item."""
-        return Path(self.table.selected_rows()[0].run_dir)
-
-    def comparable_runs(self) -> list[Path]:
-        """Run folders of the ended items: of the selected ones if there are several, else of all."""
-        selected = self.table.selected_rows()
-        items = selected if len(selected) > 1 else self.model.rows
-        return [Path(item.run_dir) for item in items if item.run_dir and item.state != "running"]
+    def show_run(self, run: ShownRun) -> None:
+        if self.isVisible():
+            self.refresh()  # progress of this window's run
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
-        self.shown.emit()
+        self._controller.open()  # another window may have closed the queue
+        self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
-        self.table.set_page_width(event.size().width())
+        self.table.hide_columns(event.size().width())
 
     def retheme(self, palette: Palette) -> None:
         self.model.palette = palette
         self.table.viewport().update()
-        self.up.setIcon(icon("up", palette.text, palette.muted))
-        self.down.setIcon(icon("down", palette.text, palette.muted))
 
     def retranslate(self) -> None:
-        names = {
-            "open": tr("queue.open"),
-            "resume": tr("queue.resume_hint"),
-            "put_back": tr("queue.requeue"),
-            "up": tr("queue.move_up"),
-            "down": tr("queue.move_down"),
-            "duplicate": tr("queue.duplicate"),
-            "to_form": tr("queue.copy_to_form"),
-            "remove": tr("queue.remove"),
-            "undo": tr("queue.undo_remove"),
-            "clear": tr("queue.clear_finished"),
-        }
-        for name, text in names.items():
-            self.queue_actions[name].setText(text)
-        self.open.setText(names["open"])
-        self.remove.setText(names["remove"])
-        for name, button in self._buttons.items():
+        for name, key in _ACTION_TEXTS.items():
+            self.queue_actions[name].setText(tr(key))
+        for button, key in (
+            (self.open, "queue.open"),
+            (self.remove, "queue.remove"),
+            (self.add, "queue.add_to_queue"),
+            (self.sweep, "queue.sweep"),
+            (self.compare, "queue.compare_all"),
+            (self._policy_label, "queue.after_a_failure"),
+            (self.table.empty, "queue.empty_page"),
+        ):
+            button.setText(tr(key))
+        for name, tool in self._buttons.items():
             shortcut = QKeySequence(_SHORTCUTS[name]).toString(QKeySequence.SequenceFormat.NativeText)
-            button.setToolTip(f"{names[name]} ({shortcut})")
-            button.setAccessibleName(names[name])
+            tool.setToolTip(f"{tr(_ACTION_TEXTS[name])} ({shortcut})")
+            tool.setAccessibleName(tr(_ACTION_TEXTS[name]))
         self.more.setToolTip(tr("queue.more"))
         self.more.setAccessibleName(tr("queue.more"))
-        self.add.setText(tr("queue.add_to_queue"))
-        self.sweep.setText(tr("queue.sweep"))
-        self.compare.setText(tr("queue.compare_all"))
         self.compare.setToolTip(tr("queue.compare_hint"))
-        self._policy_label.setText(tr("queue.after_a_failure"))
         self.policy.setAccessibleName(tr("queue.after_a_failure"))
-        index = max(0, self.policy.currentIndex())
         self.policy.clear()
         self.policy.addItems([tr("queue.continue_after_failure"), tr("queue.pause_after_failure")])
-        self.policy.setCurrentIndex(index)
-        self.table.empty.setText(tr("queue.empty_page"))
         self.table.retranslate()
         self._displayed = None
-        self._show_selected()
-        if self._state is not None:
-            self.display(self._state)
+        self.refresh()
 
 
-def _format_status(state: QueueState) -> str:
-    """Which run starts next and when, or why none does."""
-    waiting = state.queue.waiting
-    if state.owner is not None:
-        return tr("queue.used_by_other_window", pid=state.owner)
-    if state.error is not None:
-        return formatting.localized_message(state.error.code, state.error.params)
-    if state.queue.damaged_backup is not None and state.hold in ("", "opened"):
-        return tr("queue.file_damaged", path=state.queue.damaged_backup)
-    if not waiting:
-        return tr("queue.nothing_queued")
-    match state.hold:
-        case "":
-            key = "queue.added_starts_next" if state.is_busy else "queue.added_starts_now"
-        case "opened":
-            key = "queue.paused_at_launch"
-        case "stopped":
-            key = "queue.paused_after_stop"
-        case "failed":
-            key = "queue.paused_after_failure"
-        case _:
-            key = "queue.paused_next"
-    return tr(key, name=waiting[0].name)
+def _call(command: Callable[[], object], _checked: bool = False) -> None:
+    command()

@@ -1,30 +1,19 @@
-"""Starts queued runs one after another and keeps the queue page up to date."""
+"""Starts queued runs one after another."""
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.core import command_line
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
-from app.core.queue import (
-    AfterFailure,
-    QueueItem,
-    QueueItemState,
-    RunQueue,
-    item_state,
-    new_item,
-    record_outcome,
-    update_from_disk,
-)
+from app.core.queue import QueueItem, QueueItemState, RunQueue, item_state, new_item, record_outcome, update_from_disk
 from app.core.run_state import RunState
 from app.pages.setup.form import SetupForm
 from app.services.trainer_process import ProcessOutcome
@@ -37,64 +26,58 @@ from trainer_core.runs.run_dir import new_run_path, unique_name
 
 if TYPE_CHECKING:
     from app.core.sweep import PlannedRun
-    from app.pages.queue.page import QueuePage
 
 HoldReason = Literal["", "opened", "paused", "stopped", "failed"]
 """Why no queued run starts automatically; empty: the next one starts when no run is active."""
-_MAX_COMPARED_RUNS: Final = 10  # limit of the plots
 
 
 class QueueController(QObject):
     """Evaluates the end of every run of this window: a run that the user stops also pauses the queue."""
 
-    changed = Signal()  # waiting items, or whether they start
-    message_ready = Signal(str)  # result of a request to add runs, for when the page is not visible
+    changed = Signal()  # the items, or whether they start
+    items_added = Signal(list)  # their ids
+    message_ready = Signal(str)  # result of a request to add runs
     held_after_failure = Signal()  # a run failed, which has paused the queue
     emptied = Signal()  # all items have ended
-    open_requested = Signal(Path)
-    resume_requested = Signal(Path)
-    compare_requested = Signal(object)  # list[Path]
 
     def __init__(
         self, form: SetupForm, active_run: ActiveRun, history: RunHistory, show_error: Callable[[TraindeckError], None]
     ) -> None:
         super().__init__(active_run)
-        self._form, self._active_run, self._history, self._show_error = form, active_run, history, show_error
+        self.form, self.active_run, self._history, self._show_error = form, active_run, history, show_error
         self.queue = RunQueue()
         self.hold_reason: HoldReason = ""
-        self._owner_pid: int | None = None  # process id of another window that has opened the queue
-        self._open_error: TraindeckError | None = None
+        self.owner_pid: int | None = None  # process id of another window that has opened the queue
+        self.open_error: TraindeckError | None = None  # why the queue cannot be opened
         self.is_open = False  # this window has opened the queue
         self._outcome_pending = False  # a run has started whose outcome is not recorded
         self._has_ended_items = False  # since the queue was last empty
-        self._page: QueuePage | None = None
         active_run.state_changed.connect(self._on_run_changed)
         active_run.event_received.connect(self._on_event)
         active_run.ended.connect(self._on_run_ended)
-        form.changed.connect(self.refresh)
 
     def open(self) -> None:
         """Read the queue, unless another window has opened it. No item starts automatically."""
         if self.is_open:
             return
-        self._owner_pid = self._open_error = None
+        self.owner_pid = self.open_error = None
         try:
             self.queue.open()
         except file_locks.LockHeldError as used:
-            self._owner_pid = used.pid
+            self.owner_pid = used.pid
         except TraindeckError as error:
-            self._open_error = error
+            self.open_error = error
         else:
             self.is_open = True
             for item in self.queue.items:
                 if item.state == "interrupted":
                     update_from_disk(item, self._history.get(Path(item.run_dir)) if item.run_dir else None)
             self.hold_reason = "opened" if self.queue.waiting else ""
-        self._notify_changed()
+        self.changed.emit()
 
     def shutdown(self) -> None:
         """Record the outcome of the run and close the queue."""
-        if not self._active_run.machine.is_active:
+        if not self.active_run.machine.is_active:
             self._record_outcome()
         self.hold_reason = "paused"
         self.is_open = False
@@ -102,71 +85,65 @@ class QueueController(QObject):
 
     # --- user actions --------------------------------------------------------------------------------
 
-    @property
-    def blocked_reason(self) -> str:
-        """Why the form cannot be added to the queue; empty: it can."""
-        return self._form.blocked_reason
-
     def add(self) -> None:
         """Add the form to the queue."""
-        preset, blocked = self._form.preset, self.blocked_reason
+        preset, blocked = self.form.preset, self.form.blocked_reason
         if blocked:
             self.message_ready.emit(tr("queue.not_added", reason=blocked))
-        if blocked or preset is None or not self.is_open:
-            return
-        stamped = new_run_path(self._history.root, preset.name).name
-        name = unique_name(self._form.run_name or stamped, self._taken_names())
-        self._enqueue([new_item(name, preset.name, self._form.changes(), self._form.data)])
+        elif self.is_open:
+            stamped = new_run_path(self._history.root, preset.name).name
+            name = unique_name(self.form.run_name or stamped, self.taken_names())
+            self._enqueue([new_item(name, preset.name, self.form.changes(), self.form.data)])
 
     def add_sweep(self, planned: list[PlannedRun]) -> None:
         """Add all runs of a sweep to the queue."""
-        if self._form.preset is not None and self.is_open:
-            preset, data = self._form.preset.name, self._form.data
+        if self.is_open:
+            preset, data = self.form.preset.name, self.form.data
             self._enqueue([new_item(run.name, preset, run.changes, data) for run in planned])
 
     def _enqueue(self, items: list[QueueItem]) -> None:
-        self._apply_and_save(lambda: self.queue.add(items))
-        if self._page is not None:
-            self._page.select([item.id for item in items])
-        if self._page is None or not self._page.isVisible():
-            count = len(self.queue.waiting)
-            self.message_ready.emit(tr("queue.added", name=items[-1].name, count=count))
+        self.apply(lambda: self.queue.add(items))
+        self.items_added.emit([item.id for item in items])
+        self.message_ready.emit(tr("queue.added", name=items[-1].name, count=len(self.queue.waiting)))
+
+    def duplicate(self, ids: list[str]) -> None:
+        copies: list[QueueItem] = []
+        self.apply(lambda: copies.extend(self.queue.duplicate(ids, self.taken_names())))
+        self.items_added.emit([item.id for item in copies])
 
     def start_queue(self) -> None:
         """Start the next run as soon as no run is active."""
         self.hold_reason = ""
-        self._notify_changed()
+        self.changed.emit()
         self._schedule_next()
 
     def pause_queue(self) -> None:
         """Stop starting runs. An active run is not affected."""
         self.hold_reason = "paused"
-        self._notify_changed()
-
-    def set_after_failure(self, policy: AfterFailure) -> None:
-        self.queue.after_failure = policy
-        self._apply_and_save(self.queue.save)
-
-    def duplicate(self, ids: list[str]) -> None:
-        copies: list[QueueItem] = []
-        self._apply_and_save(lambda: copies.extend(self.queue.duplicate(ids, self._taken_names())))
-        if self._page is not None:
-            self._page.select([item.id for item in copies])
+        self.changed.emit()
 
     def load_into_form(self, item: QueueItem) -> None:
         """Load the settings and data of an item into the form."""
         try:
-            self._form.load_preset(presets.load(item.preset))
+            self.form.load_preset(presets.load(item.preset))
         except TraindeckError as error:
             self._show_error(error)
             return
-        self._form.restore(list(item.data), item.changes)
-        self._form.set_run_name(item.name)
+        self.form.restore(list(item.data), item.changes)
+        self.form.set_run_name(item.name)
 
-    def _taken_names(self) -> set[str]:
+    def on_run_moved(self, old: Path, new: Path | None) -> None:
+        """A run folder was renamed, or deleted (None)."""
+        item = self.queue.find_by_run_dir(old)
+        if item is not None:
+            item.run_dir = "" if new is None else str(new)
+            item.name = item.name if new is None else new.name
+            self.apply(self.queue.save)
+
+    def taken_names(self) -> set[str]:
         return {run.name for run in self._history.runs} | self.queue.waiting_names()
 
-    def _apply_and_save(self, change: Callable[[], object], _checked: bool = False) -> None:
+    def apply(self, change: Callable[[], object]) -> None:
         """Change the queue; show an error if it cannot be saved."""
         if not self.is_open:
             return
@@ -177,38 +154,40 @@ class QueueController(QObject):
             self._show_error(error)
         if self.queue.waiting and not had_waiting:
             # Added while a run is active: start when it ends. Otherwise wait for the user to start the queue.
-            self.hold_reason = "" if self._is_busy else "paused"
-        self._notify_changed()
+            self.hold_reason = "" if self.is_busy else "paused"
+        self.changed.emit()
 
     # --- start and end of runs ---------------------------------------------------------------------------
 
     @property
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a run is active or waits for its automatic restart."""
-        return self._active_run.machine.is_active or self._active_run.auto_restart.pending is not None
+        return self.active_run.machine.is_active or self.active_run.auto_restart.pending is not None
+
+    @property
+    def will_start_next(self) -> bool:
+        """Whether another run starts automatically when the current one ends."""
+        return self.is_open and not self.hold_reason and bool(self.queue.waiting)
 
     def _on_run_changed(self) -> None:
-        machine = self._active_run.machine
+        machine = self.active_run.machine
         if machine.state is RunState.STARTING:
             self._on_run_started(Path(machine.run_dir))
         elif not machine.is_active:
             self._schedule_next()  # a restart may have been cancelled
-        self.refresh()
 
     def _on_run_started(self, run_dir: Path) -> None:
         """A run of this window has started or resumed. Queue items are identified by their run folder."""
         earlier = self.queue.running
         if earlier is not None and not _is_same_folder(Path(earlier.run_dir), run_dir):
-            if self.queue.waiting and not self.hold_reason:
-                self._hold_if_needed("failed")
-            self._finish_item(earlier, "failed")
+            self._finish_item(earlier, "failed", self._find_hold_reason("failed"))
         self._outcome_pending = True
         item = self.queue.find_by_run_dir(run_dir)
         if item is None or item.state == "running":
             return
         item.state, item.started, item.ended = "running", item.started or time.time(), 0.0
         item.exit_code, item.error, item.params = None, "", {}
-        self._apply_and_save(self.queue.save)
+        self.apply(self.queue.save)
 
     def _on_event(self, event: AnyEvent) -> None:
         item = self.queue.running
@@ -219,22 +198,17 @@ class QueueController(QObject):
         self._record_outcome()
         self._schedule_next()
 
-    @property
-    def will_start_next(self) -> bool:
-        """Whether another run starts automatically when the current one ends."""
-        return self.is_open and not self.hold_reason and bool(self.queue.waiting)
-
     def _schedule_next(self) -> None:
         """Start the next run once all other slots have handled the end of this one."""
         QTimer.singleShot(0, self, self._start_next)
 
     def _start_next(self) -> None:
-        if not self.is_open or self._is_busy:
+        if not self.is_open or self.is_busy:
             return
         self._record_outcome()
-        while not self.hold_reason and self.queue.waiting and not self._is_busy:
+        while self.will_start_next and not self.is_busy:
             self._start_item(self.queue.waiting[0])
-        if not self.queue.waiting and not self._is_busy and self._has_ended_items:
+        if not self.queue.waiting and not self.is_busy and self._has_ended_items:
             self._has_ended_items = False
             self.emptied.emit()
 
@@ -243,30 +217,39 @@ class QueueController(QObject):
         item = self.queue.running
         if not self._outcome_pending:
             return
-        state = item_state(self._active_run.machine)
         if item is not None:
             # Also before a restart, which another run may replace.
-            record_outcome(item, self._active_run.machine)
-        if self._active_run.auto_restart.pending is not None:
+            record_outcome(item, self.active_run.machine)
+        if self.active_run.auto_restart.pending is not None:
             return
         self._outcome_pending = False
-        if self.queue.waiting and not self.hold_reason:
-            self._hold_if_needed("stopped" if self._active_run.stop_requested else state)
+        state = item_state(self.active_run.machine)
+        hold = self._find_hold_reason("stopped" if self.active_run.stop_requested else state)
         if item is not None:
-            self._finish_item(item, state)
+            self._finish_item(item, state, hold)
+        else:
+            self._hold(hold)
 
-    def _finish_item(self, item: QueueItem, state: QueueItemState) -> None:
+    def _find_hold_reason(self, state: QueueItemState) -> HoldReason:
+        """Why a run that ended in this state pauses the queue; empty if it does not."""
+        if self.hold_reason or not self.queue.waiting:
+            return ""
+        if state == "failed" and self.queue.after_failure == "hold":
+            return "failed"
+        return "stopped" if state == "stopped" else ""
+
+    def _hold(self, reason: HoldReason) -> None:
+        if reason:
+            self.hold_reason = reason
+            self.changed.emit()
+        if reason == "failed":
+            self.held_after_failure.emit()
+
+    def _finish_item(self, item: QueueItem, state: QueueItemState, hold: HoldReason) -> None:
+        self._hold(hold)
         item.state, item.ended = state, time.time()
         self._has_ended_items = True
-        self._apply_and_save(self.queue.save)
-
-    def _hold_if_needed(self, state: QueueItemState) -> None:
-        if state == "stopped":
-            self.hold_reason = "stopped"
-        elif state == "failed" and self.queue.after_failure == "hold":
-            self.hold_reason = "failed"
-            self.held_after_failure.emit()
-        self.changed.emit()
+        self.apply(self.queue.save)
 
     def _start_item(self, item: QueueItem) -> None:
         """Start an item. It fails if its preset or settings are no longer valid."""
@@ -274,104 +257,16 @@ class QueueController(QObject):
             preset = presets.load(item.preset)
             for name, value in item.changes.items():
                 config.check_value(name, value, item.name)
-            root = self._history.root
             others = {other.name for other in self.queue.waiting if other is not item}
-            name = unique_name(item.name, others, root)
-            path = root / name
+            path = self._history.root / unique_name(item.name, others, self._history.root)
             arguments = command_line.train_arguments(preset, item.changes, item.data, str(path))
         except TraindeckError as error:
             item.error, item.params, item.started = error.code, dict(error.params), time.time()
-            if len(self.queue.waiting) > 1:
-                self._hold_if_needed("failed")
-            self._finish_item(item, "failed")
+            item.state = "failed"  # waits no longer
+            self._finish_item(item, "failed", self._find_hold_reason("failed"))
             return
-        item.name, item.run_dir = name, str(path)
-        self._active_run.start(arguments, path)
-
-    # --- page ---------------------------------------------------------------------------------------------
-
-    def connect_page(self, page: QueuePage) -> None:
-        """Display the queue on the page and connect its actions."""
-        self._page = page
-        queue, actions = self.queue, page.queue_actions
-        page.shown.connect(self.open)  # another window may have closed the queue
-        page.shown.connect(self.refresh)
-        page.start_button.clicked.connect(lambda: self.pause_queue() if page.is_started else self.start_queue())
-        page.policy.activated.connect(lambda index: self.set_after_failure("hold" if index else "go_on"))
-        page.add.clicked.connect(self.add)
-        page.sweep.clicked.connect(self.open_sweep_dialog)
-        page.compare.clicked.connect(lambda: self._compare(page.comparable_runs()))
-        page.table.placed.connect(lambda ids, row: self._apply_and_save(lambda: queue.move_before(ids, row)))
-        page.table.undo_requested.connect(actions["undo"].trigger)
-        changes: dict[str, Callable[[], object]] = {
-            "up": lambda: queue.move(page.selected_ids(), -1),
-            "down": lambda: queue.move(page.selected_ids(), 1),
-            "remove": lambda: queue.remove(page.selected_ids()),
-            "put_back": lambda: queue.requeue(page.selected_ids(), self._taken_names()),
-            "undo": queue.undo,
-            "clear": queue.clear_finished,
-        }
-        for name, change in changes.items():
-            actions[name].triggered.connect(partial(self._apply_and_save, change))
-        actions["duplicate"].triggered.connect(lambda: self.duplicate(page.selected_ids()))
-        actions["to_form"].triggered.connect(lambda: self.load_into_form(page.table.selected_rows()[0]))
-        actions["open"].triggered.connect(lambda: self.open_requested.emit(page.selected_run()))
-        actions["resume"].triggered.connect(lambda: self.resume_requested.emit(page.selected_run()))
-        self._display(page)
-
-    def _compare(self, paths: list[Path]) -> None:
-        """Show the runs in the plots, the best ones if there are too many."""
-        found = [(self.queue.find_by_run_dir(path), path) for path in paths]
-        losses = {path: item.best_loss for item, path in found if item is not None and item.best_loss is not None}
-        best = sorted(paths, key=lambda path: losses.get(path, math.inf))[:_MAX_COMPARED_RUNS]
-        self.compare_requested.emit([path for path in paths if path in best])
-
-    def on_run_moved(self, old: Path, new: Path | None) -> None:
-        """A run folder was renamed, or deleted (None)."""
-        item = self.queue.find_by_run_dir(old)
-        if item is not None:
-            item.run_dir = "" if new is None else str(new)
-            item.name = item.name if new is None else new.name
-            self._apply_and_save(self.queue.save)
-
-    def open_sweep_dialog(self) -> None:
-        """Ask for the settings of a sweep and their values."""
-        from app.pages.queue.sweep_dialog import SweepDialog
-
-        form, page = self._form, self._page
-        if page is None or form.preset is None or self.blocked_reason or not self.is_open:
-            return
-        base = form.run_name or form.preset.name
-        dialog = SweepDialog(base, form.preset, form.changes(), self._taken_names(), page.model.palette, page.window())
-        dialog.added.connect(self.add_sweep)
-        dialog.open()
-
-    def _notify_changed(self) -> None:
-        self.refresh()
-        self.changed.emit()
-
-    def refresh(self) -> None:
-        """Update the page if it is visible."""
-        if self._page is not None and self._page.isVisible():
-            self._display(self._page)
-
-    def _display(self, page: QueuePage) -> None:
-        from app.pages.queue.page import QueueState  # delays the first paint
-
-        machine = self._active_run.machine
-        page.display(
-            QueueState(
-                queue=self.queue,
-                hold=self.hold_reason,
-                is_busy=self._is_busy,
-                machine=machine if self.queue.running is not None else None,
-                is_restarting=self._active_run.auto_restart.pending is not None,
-                blocked=self.blocked_reason,
-                is_open=self.is_open,
-                owner=self._owner_pid,
-                error=self._open_error,
-            )
-        )
+        item.name, item.run_dir = path.name, str(path)
+        self.active_run.start(arguments, path)
 
 
 def _is_same_folder(one: Path, other: Path) -> bool:

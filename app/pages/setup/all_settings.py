@@ -30,8 +30,8 @@ from trainer_core.config import KnobGroup, knobs
 class AllSettingsPage(Page):
     """All settings. The fields are created when the page is first shown: they would delay the first paint."""
 
-    def __init__(self, form: SetupForm, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, form: SetupForm) -> None:
+        super().__init__()
         self._form = form
         self.fields: list[KnobField] = []
         self._headings: dict[str, QLabel] = {}  # by group
@@ -44,23 +44,10 @@ class AllSettingsPage(Page):
         self._column = QVBoxLayout(self._inner)
         self._column.setContentsMargins(0, 0, SPACING, 2 * SPACING)
         self._column.setSpacing(SPACING + 4)
-        self._arrange()
-        self.search.textChanged.connect(self._on_searched)
-        self.only_changed.toggled.connect(self._filter)
-        self.reset_all.clicked.connect(lambda: form.reset())
-        self.reset_all.setEnabled(False)
-        form.changed.connect(self._on_changed)
-        self.retranslate()
-
-    def _arrange(self) -> None:
         bar = horizontal_layout(
-            (self.search, 1),
-            self._count_label,
-            self.only_changed,
-            self._next_run_note,
-            self.reset_all,
+            (self.search, 1), self._count_label, self.only_changed, self._next_run_note, self.reset_all,
             spacing=2 * SPACING,
-        )
+        )  # fmt: skip
         bar.setContentsMargins(0, SPACING, 0, 0)
         self._scroll = scroll_area(self._inner)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields take the focus
@@ -70,6 +57,11 @@ class AllSettingsPage(Page):
         layout.addLayout(bar)
         layout.addWidget(self._empty_label)
         layout.addWidget(self._scroll, 1)
+        self.search.textChanged.connect(self._on_searched)
+        self.only_changed.toggled.connect(self._filter)
+        self.reset_all.clicked.connect(lambda: form.reset())
+        form.changed.connect(self._on_changed)
+        self.retranslate()
 
     @classmethod
     def construct(cls, palette: Palette, form: SetupForm) -> Self:
@@ -79,18 +71,15 @@ class AllSettingsPage(Page):
         """Create the fields."""
         if self.fields:
             return
-        names = form_knobs()
         for group in get_args(KnobGroup):
-            heading = self._headings[group] = label("section")
-            heading.setText(knob_group_title(group))
-            self._column.addWidget(heading)
-            for name in names:
-                if knobs()[name].group == group:
-                    field = KnobField(knobs()[name], self._form, full=True, parent=self._inner)
-                    self.fields.append(field)
-                    self._column.addWidget(field)
+            self._headings[group] = label("section")
+            self._column.addWidget(self._headings[group])
+            for knob in (knobs()[name] for name in form_knobs()):
+                if knob.group == group:
+                    self.fields.append(KnobField(knob, self._form, full=True, parent=self._inner))
+                    self._column.addWidget(self.fields[-1])
         self._column.addStretch(1)
-        self._filter()
+        self.retranslate()
 
     def show_run(self, run: ShownRun) -> None:
         self._next_run_note.setVisible(run.is_training)  # changes apply to the next run
@@ -119,6 +108,7 @@ class AllSettingsPage(Page):
         self._next_run_note.setText(tr("setup.next_run"))
         for group, heading in self._headings.items():
             heading.setText(knob_group_title(group))
+        self._on_changed()
         self._filter()
 
     def _on_changed(self) -> None:
@@ -144,7 +134,5 @@ class AllSettingsPage(Page):
 
     def _is_match(self, field: KnobField) -> bool:
         """Whether the field is shown. A field with the focus counts as changed."""
-        is_included = (
-            not self.only_changed.isChecked() or self._form.is_changed(field.knob.name) or field.editor.hasFocus()
-        )
-        return is_included and field.matches(self.search.text())
+        is_changed = self._form.is_changed(field.knob.name) or field.editor.hasFocus()
+        return (is_changed or not self.only_changed.isChecked()) and field.matches(self.search.text())

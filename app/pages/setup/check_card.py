@@ -2,91 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.core.preview_keys import PreviewResult, offered_settings
-from app.pages.performance import execution_texts
+from app.pages.performance.execution_texts import format_device
+from app.services.preview_job import CheckJob
 from app.texts import tr
-from app.theme.icons import icon, pixmap
-from app.theme.palette import SPACING, Palette
+from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
     FitContentScrollArea,
+    IconButton,
     TranslatableWidget,
     card,
     clear_layout,
+    horizontal_layout,
     label,
     push_button,
     restyle,
     set_object_name,
     set_text_if_changed,
+    show_fraction,
     vertical_layout,
 )
 from trainer_core.protocol import CheckReport, MeasuredSettings
 
 METRICS: Final = ("memory", "speed", "time", "disk")
-_COLOURS: Final = {"fits": "good", "tight": "warn", "does_not_fit": "bad"}
-_PROGRESS_STEPS: Final = 1000
+_LEVELS: Final = {"fits": "good", "tight": "warn", "does_not_fit": "bad"}
 _MAX_OFFERS: Final = 4
 _MIN_HEIGHT: Final = 120  # pixels; a lower window scrolls the card
 
 
-@dataclass(frozen=True, slots=True)
-class CheckState:
-    """State of a `CheckCard`."""
-
-    result: PreviewResult[CheckReport] | None = None
-    is_current: bool = False  # the result is of the current settings
-    running: PreviewResult[CheckReport] | None = None
-    cancelling: bool = False
-    failure: str = ""  # error of the last check
-    applied: int | None = None  # index of the offer that the form contains
-
-
 class CheckCard(TranslatableWidget):
-    """Displays a `CheckState`."""
+    """Shows a check until it is closed."""
 
-    cancel_requested = Signal()
-    closed = Signal()
-    apply_requested = Signal(dict)  # settings of an offer
-
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+    def __init__(self, job: CheckJob, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._palette = palette
-        self._state = CheckState()
-        self._icon, self.verdict, self.facts = QLabel(), label("verdict"), ElidedLabel()
-        self.facts.setObjectName("muted")
-        self.cancel, self._close = push_button("cancelCheck"), set_object_name(QToolButton(), "flat")
-        self.progress = QProgressBar(textVisible=False, maximum=_PROGRESS_STEPS)
+        self._job = job
+        self.verdict, self.facts = label("verdict"), set_object_name(ElidedLabel(), "muted")
+        self.cancel, self._close = push_button("cancelCheck"), IconButton("close", "flat")
+        self.progress = QProgressBar(textVisible=False)
         self.titles = {name: label("muted") for name in METRICS}
         self.values = {name: label("section") for name in METRICS}
-        self.bar = QProgressBar(textVisible=False, maximum=_PROGRESS_STEPS)
+        self.bar = QProgressBar(textVisible=False)
         self.failure, self.notes = label("error", wrap=True), label("warnText", wrap=True)
         self.hint, self._offers_title = label("warnText", wrap=True), label("muted", wrap=True)
         self.offers: list[QWidget] = []  # their Apply buttons
         self._metrics_box, self._offers = QWidget(), QGridLayout()
         self._arrange()
-        self.cancel.clicked.connect(self.cancel_requested)
-        self._close.clicked.connect(self.closed)
-        self.hide()
-        self.retheme(palette)
+        self.cancel.clicked.connect(job.cancel)
+        self._close.clicked.connect(job.discard)
+        job.changed.connect(self.refresh)
+        job.form.changed.connect(self.refresh)
         self.retranslate()
 
-    # --- layout ----------------------------------------------------------------------------------------
-
     def _arrange(self) -> None:
-        header = QHBoxLayout()
-        header.setSpacing(SPACING)
-        header.addWidget(self._icon)
-        header.addWidget(self.verdict)
-        header.addWidget(self.facts, 1)
-        header.addWidget(self.cancel)
-        header.addWidget(self._close)
         metrics = QGridLayout(self._metrics_box)
         metrics.setContentsMargins(0, 0, 0, 0)
         metrics.setHorizontalSpacing(3 * SPACING)
@@ -100,7 +74,7 @@ class CheckCard(TranslatableWidget):
         self._offers.setVerticalSpacing(SPACING // 2)
         self._offers.setColumnStretch(0, 1)
         inner = vertical_layout(spacing=SPACING - 2)
-        inner.addLayout(header)
+        inner.addLayout(horizontal_layout(self.verdict, (self.facts, 1), self.cancel, self._close))
         for widget in (self.progress, self.failure, self._metrics_box, self.notes, self.hint, self._offers_title):
             inner.addWidget(widget)
         inner.addLayout(self._offers)
@@ -111,29 +85,33 @@ class CheckCard(TranslatableWidget):
             layout.setContentsMargins(0, 0, 0, 0)
             layout.addWidget(widget)
 
-    # --- display ---------------------------------------------------------------------------------------
-
-    def display(self, state: CheckState) -> None:
-        """Show `state`; cheap if it has not changed."""
-        if state == self._state and state.running is None:
-            return
-        self._state = state
-        report = state.result.report if state.result and not state.running and not state.failure else None
-        self._show_progress(state)
-        set_text_if_changed(self.failure, state.failure)
-        self.failure.setVisible(bool(state.failure))
-        self._close.setVisible(state.running is None)
-        for part in (self._metrics_box, self._icon):
-            part.setVisible(report is not None)
-        self.hint.setVisible(report is not None and not state.is_current)
-        warnings = state.result.warnings if state.result and report else []
-        self.notes.setVisible(bool(warnings))
+    def refresh(self) -> None:
+        """Show the state of the check."""
+        job, running, failure = self._job, self._job.running, self._job.failure
+        result = None if running or failure else job.result
+        report = result.report if result else None
+        is_running = running is not None and not job.is_cancelled
+        for widget, is_shown in (
+            (self.progress, is_running),
+            (self.cancel, is_running),
+            (self._close, not is_running),
+            (self.failure, bool(failure)),
+            (self._metrics_box, report is not None),
+            (self.hint, report is not None and not job.is_current),
+            (self.notes, bool(result and result.warnings)),
+        ):
+            widget.setVisible(is_shown)
+        set_text_if_changed(self.failure, failure)
+        warnings = result.warnings if result else []
         self.notes.setText("\n".join(formatting.localized_message(note.code, note.params) for note in warnings))
-        self._show_offers(report, state.applied)
-        if report is not None:
-            self._show_report(report)
-        elif state.failure:
+        if running is not None:
+            self._show_progress(running)
+        elif failure:
             self._set_heading(tr("setup.check_failed"), "bad", "")
+        elif report is not None:
+            self._show_report(report)
+        self._show_offers(report)
+        self.setVisible(is_running or bool(failure) or report is not None)
         self._update_height()
 
     def _update_height(self) -> None:
@@ -144,77 +122,64 @@ class CheckCard(TranslatableWidget):
         if parent is not None and (layout := parent.layout()) is not None:
             layout.activate()
 
-    def _show_progress(self, state: CheckState) -> None:
-        running = state.running
-        self.progress.setVisible(running is not None)
-        self.cancel.setVisible(running is not None)
-        self.cancel.setEnabled(not state.cancelling)
-        if running is None:
-            return
+    def _show_progress(self, running: PreviewResult[CheckReport]) -> None:
         progress = running.progress if running.progress and running.progress.phase == running.phase else None
-        is_determinate = progress is not None and bool(progress.total)
-        self.progress.setMaximum(_PROGRESS_STEPS if is_determinate else 0)
         phase = formatting.format_phase(running.phase) if running.phase not in (None, "", "checking") else ""
-        amount = ""
+        fraction, amount = None, ""
         if progress is not None and progress.total:
-            self.progress.setValue(round(progress.done / progress.total * _PROGRESS_STEPS))
+            fraction = progress.done / progress.total
             amount = formatting.format_progress(progress.done, progress.total, progress.unit)
-        parts = (tr("setup.cancelling") if state.cancelling else phase, amount)
-        self._set_heading(tr("setup.check"), "text", "  ·  ".join(filter(None, parts)))
+        show_fraction(self.progress, fraction)
+        self._set_heading(tr("setup.check"), "text", "  ·  ".join(filter(None, (phase, amount))))
 
-    def _set_heading(self, verdict: str, colour: str, facts: str) -> None:
+    def _set_heading(self, verdict: str, level: str, facts: str) -> None:
         set_text_if_changed(self.verdict, verdict)
         self.facts.setText(facts)
-        if self.verdict.property("level") != colour:
-            self.verdict.setProperty("level", colour)
+        if self.verdict.property("level") != level:
+            self.verdict.setProperty("level", level)
             restyle(self.verdict)
 
     def _show_report(self, report: CheckReport) -> None:
-        level = _COLOURS[report.verdict]
-        self._set_heading(formatting.format_verdict(report.verdict), level, _format_measurement(report))
-        self._icon.setPixmap(pixmap(report.verdict, getattr(self._palette, level), self.devicePixelRatioF()))
+        level, chosen = _LEVELS[report.verdict], report.chosen
+        batches = tr("setup.batch", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
+        seconds = f"{report.duration_s:.0f}"
+        when = tr("setup.from_cache") if report.from_cache else tr("setup.measured_in", seconds=seconds)
+        facts = "  ·  ".join((format_device(report.device), batches, when))
+        self._set_heading(formatting.format_verdict(report.verdict), level, facts)
         for name, (title, value, tooltip) in _format_metrics(report).items():
             self.titles[name].setText(title)
             self.values[name].setText(value)
             for widget in (self.titles[name], self.values[name]):
                 widget.setToolTip(tooltip)
         self.values["disk"].setProperty("level", "bad" if report.disk_needed > report.disk_free else "")
-        used = _memory_fraction(report)
-        self.bar.setVisible(used is not None)
-        self.bar.setValue(round(_PROGRESS_STEPS * (used or 0.0)))
+        available = _available_memory(report)
+        self.bar.setVisible(bool(available))
+        show_fraction(self.bar, min(1.0, chosen.peak / available) if available and chosen.peak is not None else 1.0)
         self.bar.setAccessibleName(self.titles["memory"].text())
         self.bar.setProperty("level", level)
         restyle(self.values["disk"])
         restyle(self.bar)
 
-    def _show_offers(self, report: CheckReport | None, applied: int | None) -> None:
+    def _show_offers(self, report: CheckReport | None) -> None:
         clear_layout(self._offers)
-        self.offers = []
+        self.offers, form = [], self._job.form
         offers = report.alternatives[:_MAX_OFFERS] if report and report.verdict != "fits" else []
         self._offers_title.setVisible(bool(offers))
         for row, offer in enumerate(offers):
             assert report is not None
-            speed = tr("setup.speed", rate=formatting.format_rate(offer.tokens_per_s))
-            settings = label(wrap=True)
-            settings.setText(_format_changes(offer, report.chosen))
-            self._offers.addWidget(settings, row, 0)
-            for column, text in enumerate((formatting.format_bytes(offer.peak), speed), 1):
-                value = label("muted")
-                value.setText(text)
-                self._offers.addWidget(value, row, column, Qt.AlignmentFlag.AlignRight)
             values, button = offered_settings(offer), push_button("apply")
-            button.setText(tr("setup.applied") if row == applied else tr("setup.apply"))
-            button.setEnabled(row != applied)
-            button.clicked.connect(lambda *_, values=values: self.apply_requested.emit(values))
+            is_applied = form.has_values(values)
+            settings, memory, speed = label(wrap=True), label("muted"), label("muted")
+            settings.setText(_format_changes(offer, report.chosen))
+            memory.setText(formatting.format_bytes(offer.peak))
+            speed.setText(tr("setup.speed", rate=formatting.format_rate(offer.tokens_per_s)))
+            button.setText(tr("setup.applied") if is_applied else tr("setup.apply"))
+            button.setEnabled(not is_applied)
+            button.clicked.connect(lambda *_, values=values: form.set_values(values))
             self.offers.append(button)
-            self._offers.addWidget(button, row, 3)
-
-    # --- theme and language -----------------------------------------------------------------------------------
-
-    def retheme(self, palette: Palette) -> None:
-        self._palette = palette
-        self._close.setIcon(icon("close", palette.text, palette.muted))
-        self._redisplay()
+            for column, widget in enumerate((settings, memory, speed, button)):
+                right = Qt.AlignmentFlag.AlignRight if widget in (memory, speed) else Qt.AlignmentFlag(0)
+                self._offers.addWidget(widget, row, column, right)
 
     def retranslate(self) -> None:
         self.cancel.setText(tr("common.cancel"))
@@ -223,20 +188,7 @@ class CheckCard(TranslatableWidget):
         self.progress.setAccessibleName(tr("common.progress"))
         self.hint.setText(tr("setup.check_outdated"))
         self._offers_title.setText(tr("setup.alternatives"))
-        self._redisplay()
-
-    def _redisplay(self) -> None:
-        state, self._state = self._state, CheckState()
-        self.display(state)
-
-
-def _format_measurement(report: CheckReport) -> str:
-    """Device, batch size, and when it was measured."""
-    chosen = report.chosen
-    batches = tr("setup.batch", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
-    seconds = f"{report.duration_s:.0f}"
-    when = tr("setup.from_cache") if report.from_cache else tr("setup.measured_in", seconds=seconds)
-    return "  ·  ".join((execution_texts.format_device(report.device), batches, when))
+        self.refresh()
 
 
 def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
@@ -248,7 +200,7 @@ def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
     else:
         memory = size(chosen.peak) if available is None else _format_needed(chosen.peak, available)
     total, free, ram = size(report.memory_total), size(report.memory_free), size(chosen.ram_peak)
-    steps, checkpoints = count(report.total_steps), count(report.checkpoints)
+    checkpoints = count(report.checkpoints)
     return {
         "memory": (
             tr("setup.peak_ram") if report.memory_total == report.ram_total else tr("setup.peak_vram"),
@@ -263,7 +215,7 @@ def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
         "time": (
             tr("setup.time_to_finish"),
             formatting.format_duration(report.seconds),
-            tr("setup.time_note", steps=steps),
+            tr("setup.time_note", steps=count(report.total_steps)),
         ),
         "disk": (
             tr("setup.disk_needed"),
@@ -285,12 +237,6 @@ def _format_changes(offer: MeasuredSettings, chosen: MeasuredSettings) -> str:
     )
 
 
-def _memory_fraction(report: CheckReport) -> float | None:
-    """Peak memory as a fraction of the available memory, 0..1; None: not known for this device."""
-    available, peak = _available_memory(report), report.chosen.peak
-    return None if not available else 1.0 if peak is None else min(1.0, peak / available)
-
-
 def _available_memory(report: CheckReport) -> int | None:
-    """Bytes that are not used by other processes."""
+    """Bytes that are not used by other processes; None: not known for this device."""
     return report.memory_total if report.memory_free is None else report.memory_free

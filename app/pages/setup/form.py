@@ -5,8 +5,8 @@ All editors read and write this model, so two editors of one setting never disag
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from PySide6.QtCore import QEvent, QObject, Signal
@@ -18,13 +18,14 @@ from app.knob_texts import knob_label
 from app.pages.setup.texts import format_input_error
 from app.texts import tr
 from app.widgets import formatting
+from trainer_core import presets
 from trainer_core.config import Config, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
 from trainer_core.runs.run_dir import safe_name
 
 VALIDATION: Final = "validation_data"
-_NOT_IN_FORM = ("preset", "data")  # they have widgets of their own
+_NOT_IN_FORM: Final = ("preset", "data")  # they have widgets of their own
 _TYPED_KINDS: Final = ("int", "float", "str", "list")  # consecutive key presses are one undo step
 _MAX_UNDO: Final = 200
 
@@ -49,12 +50,12 @@ class StartBlocker:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """Snapshot of the form for undo."""
+    """Everything that undo restores."""
 
-    preset: Preset | None = None
-    data: tuple[str, ...] = ()
+    preset: Preset
+    data: list[str]
     run_name: str = ""
-    typed: tuple[tuple[str, str], ...] = ()
+    typed: dict[str, str] = field(default_factory=dict)  # changed settings
 
 
 class _Change(QUndoCommand):
@@ -62,65 +63,68 @@ class _Change(QUndoCommand):
 
     def __init__(self, form: SetupForm, before: _Content, after: _Content, what: str, merge_id: int) -> None:
         super().__init__(what)
-        self._form, self._before, self.after, self._merge_id = form, before, after, merge_id
+        self._form, self._before, self._after, self._merge_id = form, before, after, merge_id
 
     def id(self) -> int:
         return self._merge_id
 
     def mergeWith(self, other: QUndoCommand) -> bool:  # noqa: N802 - Qt's name
         assert isinstance(other, _Change)
-        self.after = other.after
-        self.setObsolete(self.after == self._before)
+        self._after = other._after
+        self.setObsolete(self._after == self._before)
         return True
 
     def undo(self) -> None:
         self._form.restore_content(self._before)
 
     def redo(self) -> None:
-        self._form.restore_content(self.after)
+        self._form.restore_content(self._after)
 
 
 class SetupForm(QObject):
-    """Model of the setup form."""
+    """Model of the setup form. Begins with the first preset."""
 
     knob_changed = Signal(str)
     preset_changed = Signal()
     data_changed = Signal()
-    name_changed = Signal()  # not emitted for typing
+    name_changed = Signal()
     changed = Signal()  # any change
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.preset: Preset | None = None
-        self.data: list[str] = []
-        self.run_name = ""
-        self._typed: dict[str, str] = {}
+        preset = presets.load(presets.names()[0])
+        self._content = _Content(preset, _data_of(preset))
         self.kept: tuple[str, ...] = ()  # changed settings that kept their values when the preset was chosen
         self.invalid_knobs: list[str] = []  # in the order of the form
-        self._missing_tokenizer = ""  # path
+        self.find_path_error: dict[str, Callable[[], str]] = {}
+        """Functions that return why the paths of a field cannot be read; empty: they can, or it is not known yet."""
         self._conflict: TraindeckError | None = None  # of valid settings, e.g. of heads that do not divide the width
         self.undo_stack = QUndoStack(self, undoLimit=_MAX_UNDO)  # texts: name of a setting, or of `_commit`
-        self._content = _Content()  # of the last undo step
         self._typing_session = 0
         self.undo_key_filter = UndoKeyFilter(self)  # for all editors of this form
 
-    # --- preset and data -------------------------------------------------------------------------
+    @property
+    def preset(self) -> Preset:
+        return self._content.preset
+
+    @property
+    def data(self) -> list[str]:
+        return self._content.data
+
+    @property
+    def run_name(self) -> str:
+        return self._content.run_name
+
+    # --- preset, data and name -------------------------------------------------------------------
 
     def choose_preset(self, preset: Preset) -> None:
         """Select another preset. Changed settings and data keep their values; the settings are listed in `kept`."""
-        if self.data in ([], _data_of(self.preset)):
-            self.data = _data_of(preset)
-        self.preset = preset
-        # Validation data belongs to the data, not to the changed settings.
-        self.kept = tuple(name for name in form_knobs() if name != VALIDATION and self.is_changed(name))
-        self._emit_all()
-        self._commit("preset")
+        data = _data_of(preset) if self.data in ([], _data_of(self.preset)) else self.data
+        self._commit("preset", replace(self._content, preset=preset, data=data), keep=True)
 
     def load_preset(self, preset: Preset) -> None:
         """Reset all settings and the data to those of a preset."""
-        self.preset, self.data, self._typed, self.kept = preset, _data_of(preset), {}, ()
-        self._emit_all()
-        self._commit("preset")
+        self._commit("preset", replace(self._content, preset=preset, data=_data_of(preset), typed={}))
 
     def dismiss_kept(self) -> None:
         """Clear `kept`, without an undo step."""
@@ -142,9 +146,7 @@ class SetupForm(QObject):
         self.set_data(list(dict.fromkeys([*kept, *paths])))
 
     def set_data(self, paths: list[str]) -> None:
-        self.data = paths
-        self.data_changed.emit()
-        self._commit("data")
+        self._commit("data", replace(self._content, data=paths))
 
     def add_validation_data(self, paths: list[str]) -> None:
         self.set_validation_data(list(dict.fromkeys([*self.validation_data, *paths])))
@@ -154,58 +156,66 @@ class SetupForm(QObject):
         self.set_text(VALIDATION, format_value(paths))
 
     def set_run_name(self, name: str) -> None:
-        self.run_name = name.strip()
-        self._commit("name", typing=True)
-
-    def clear_run_name(self) -> None:
-        if self.run_name:
-            self.run_name = ""
-            self.name_changed.emit()
-            self._commit("name")
+        self._commit("name", replace(self._content, run_name=name.strip()), typing=True)
 
     # --- knobs -------------------------------------------------------------------------------------
 
     def base_value(self, name: str) -> Any:
         """Value of a setting in the preset, or its default."""
-        own = self.preset.knobs if self.preset else {}
-        return own.get(name, knobs()[name].default)
+        return self.preset.knobs.get(name, knobs()[name].default)
 
     def text(self, name: str) -> str:
         """Text of the editor."""
-        return self._typed.get(name, format_value(self.base_value(name)))
+        return self._content.typed.get(name, format_value(self.base_value(name)))
 
     def set_text(self, name: str, text: str) -> None:
         """Set a typed value. The value of the preset is not a change."""
-        if text != self.text(name):
-            self._type(name, text)
-            if name == "max_epochs" and "max_steps" not in self._typed and self.is_changed(name):
-                self._type("max_steps", "0")  # as in `config.resolve`: typed epochs override the steps of a preset
-            self._commit(name, typing=knobs()[name].kind in _TYPED_KINDS)
+        if text == self.text(name):
+            return
+        texts = {name: text}
+        if name == "max_epochs" and "max_steps" not in self._content.typed and not self._is_base(name, text):
+            texts["max_steps"] = "0"  # as in `config.resolve`: typed epochs override the steps of a preset
+        self._set_texts(name, texts, typing=knobs()[name].kind in _TYPED_KINDS)
 
-    def _type(self, name: str, text: str) -> None:
-        self._typed[name] = text
-        if self.is_valid(name) and self.value(name) == self.base_value(name):
-            del self._typed[name]
-        self.knob_changed.emit(name)
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Set several settings in one undo step. Unknown ones are ignored."""
+        self._set_texts("settings", {name: format_value(values[name]) for name in form_knobs() if name in values})
+
+    def _set_texts(self, what: str, texts: Mapping[str, str], *, typing: bool = False) -> None:
+        both = {**self._content.typed, **texts}
+        typed = {name: text for name, text in both.items() if name not in texts or not self._is_base(name, text)}
+        self._commit(what, replace(self._content, typed=typed), typing=typing)
+        for name, text in texts.items():
+            if self.text(name) != text:
+                self.knob_changed.emit(name)  # the editor shows the text of the preset again
+
+    def _is_base(self, name: str, text: str) -> bool:
+        """Whether a text has the value of the preset."""
+        try:
+            return bool(_convert(name, text) == self.base_value(name))
+        except TraindeckError:
+            return False
 
     def reset(self, *names: str) -> None:
         """Reset settings, all without `names`, to the values of the preset."""
-        reset = [name for name in names or form_knobs() if self._typed.pop(name, None) is not None]
-        self.kept = tuple(filter(self.is_changed, self.kept))
-        for name in reset:
-            self.knob_changed.emit(name)
-        if reset:
-            self._commit(reset[0] if len(reset) == 1 else "settings")
+        typed = {name: text for name, text in self._content.typed.items() if names and name not in names}
+        self._commit(names[0] if len(names) == 1 else "settings", replace(self._content, typed=typed))
+
+    def restore(self, data: list[str], values: Mapping[str, Any]) -> None:
+        """Restore the data and settings of an earlier run or session."""
+        known = [name for name in form_knobs() if name in values and values[name] != self.base_value(name)]
+        typed = {name: format_value(values[name]) for name in known}
+        self.kept = ()
+        self._commit("settings", replace(self._content, data=data, typed=typed))
 
     def is_changed(self, name: str) -> bool:
         """Whether the value is invalid or differs from the preset."""
-        return name in self._typed and not (self.is_valid(name) and self.value(name) == self.base_value(name))
+        return name in self._content.typed and not self._is_base(name, self._content.typed[name])
 
     def value(self, name: str) -> Any:
         """The typed value. Raises `TraindeckError` if it is invalid."""
-        if name not in self._typed:
-            return self.base_value(name)
-        return check_value(name, _parse(name, self._typed[name]), knobs()[name].flag)
+        text = self._content.typed.get(name)
+        return self.base_value(name) if text is None else _convert(name, text)
 
     def is_valid(self, name: str) -> bool:
         try:
@@ -214,64 +224,43 @@ class SetupForm(QObject):
             return False
         return True
 
+    def has_values(self, values: Mapping[str, Any]) -> bool:
+        """Whether all these settings have these values."""
+        return all(self.is_valid(name) and self.value(name) == value for name, value in values.items())
+
     def changes(self) -> dict[str, Any]:
         """Values that differ from the preset. Call only while `invalid_knobs` is empty."""
         return {name: self.value(name) for name in form_knobs() if self.is_changed(name)}
 
     def values(self) -> dict[str, Any]:
         """Values of the preset, with the changes. Call only while `invalid_knobs` is empty."""
-        return {**(self.preset.knobs if self.preset else {}), **self.changes()}
-
-    def set_values(self, values: Mapping[str, Any]) -> None:
-        """Set several settings in one undo step. Unknown ones are ignored."""
-        for name in form_knobs():
-            if name in values and format_value(values[name]) != self.text(name):
-                self._type(name, format_value(values[name]))
-        self._commit("settings")
-
-    def has_values(self, values: Mapping[str, Any]) -> bool:
-        """Whether all these settings have these values."""
-        return all(self.is_valid(name) and self.value(name) == value for name, value in values.items())
-
-    def restore(self, data: list[str], values: Mapping[str, Any]) -> None:
-        """Restore the data and settings of an earlier run or session."""
-        self._typed = {
-            name: format_value(values[name])
-            for name in form_knobs()
-            if name in values and values[name] != self.base_value(name)
-        }
-        self.data, self.kept = data, ()
-        self._emit_all()
-        self._commit("settings")
+        return {**self.preset.knobs, **self.changes()}
 
     # --- errors --------------------------------------------------------------------------------------
 
     def error(self, name: str) -> str:
         """Why a setting is invalid, or conflicts with others; empty: it is valid."""
-        if self._is_missing(name):
-            return tr("setup.tokenizer_not_found")
         if not self.is_valid(name):
             return format_input_error(knobs()[name], self.text(name))
+        if name in self.find_path_error and (error := self.find_path_error[name]()):
+            return error
         return self._conflict_text() if name in self._conflicting_knobs() else ""
 
     def find_blocker(self, existing_names: Container[str] = ()) -> StartBlocker | None:
         """The first reason why a run cannot start. `existing_names`: of runs on disk."""
         if self.invalid_knobs:
             name = self.invalid_knobs[0]
-            if self._is_missing(name):
-                return StartBlocker(self.error(name), name)
             setting, values = knob_label(knobs()[name]), formatting.format_allowed_values(knobs()[name])
             return StartBlocker(tr("setup.setting_range", setting=setting, range=values), name)
-        if self.preset is None:
-            return StartBlocker(tr("setup.preset_required"), "preset")
         if not self.data:
             return StartBlocker(tr("setup.data_required"), "data")
         if self.run_name and safe_name(self.run_name) in existing_names:
             return StartBlocker(tr("setup.name_exists"), "name")
-        if self._conflict is None:
-            return None
-        involved = sorted(self._conflicting_knobs(), key=lambda name: not self.is_changed(name))
-        return StartBlocker(self._conflict_text(), next(iter(involved), ""))
+        if self._conflict is not None:
+            involved = sorted(self._conflicting_knobs(), key=lambda name: not self.is_changed(name))
+            return StartBlocker(self._conflict_text(), next(iter(involved), ""))
+        errors = ((find_error(), name) for name, find_error in self.find_path_error.items())
+        return next((StartBlocker(text, name) for text, name in errors if text), None)
 
     @property
     def blocked_reason(self) -> str:
@@ -279,71 +268,62 @@ class SetupForm(QObject):
         blocker = self.find_blocker()
         return blocker.text if blocker else ""
 
+    def on_path_checked(self, name: str) -> None:
+        """The result of a function of `find_path_error` has changed."""
+        self.knob_changed.emit(name)
+        self.changed.emit()
+
     def _conflicting_knobs(self) -> tuple[str, ...]:
         return CONFLICTING_KNOBS.get(self._conflict.code, ()) if self._conflict else ()
 
     def _conflict_text(self) -> str:
         return formatting.localized_message(self._conflict.code, self._conflict.params) if self._conflict else ""
 
-    def set_missing_tokenizer(self, path: str) -> None:
-        """Set the path at which there is no tokenizer; empty: the tokenizer exists or is not checked yet."""
-        if path != self._missing_tokenizer:
-            self._missing_tokenizer = path
-            self._validate()
-            self.changed.emit()
+    # --- changes and undo ------------------------------------------------------------------------------
 
-    def _is_missing(self, name: str) -> bool:
-        """Whether the setting names a tokenizer that does not exist."""
-        return (
-            name == "tokenizer" and bool(self._missing_tokenizer) and self.text(name).strip() == self._missing_tokenizer
-        )
+    def end_typing(self) -> None:
+        """End the undo step of the text that is being typed."""
+        self._typing_session += 1
 
-    def _validate(self) -> None:
-        before = {*self.invalid_knobs, *self._conflicting_knobs()}
-        self.invalid_knobs = [name for name in form_knobs() if not self.is_valid(name) or self._is_missing(name)]
+    def restore_content(self, content: _Content) -> None:
+        """Restore a snapshot for undo or redo."""
+        if content != self._content:
+            before, self._content, self.kept = self._content, content, ()
+            self.end_typing()
+            self._emit_changes(before)
+
+    def _commit(self, what: str, content: _Content, *, typing: bool = False, keep: bool = False) -> None:
+        """Change the form and add an undo step: `what` is `preset`, `data`, `name`, `settings` or a setting."""
+        before, self._content = self._content, content
+        # Validation data belongs to the data, not to the changed settings.
+        kept = (name for name in form_knobs() if name != VALIDATION) if keep else self.kept
+        self.kept = tuple(filter(self.is_changed, kept))
+        self._emit_changes(before)
+        if content != before:
+            merge_id = hash((what, self._typing_session)) & 0x7FFF_FFFF if typing else -1
+            self.undo_stack.push(_Change(self, before, content, what, merge_id))
+
+    def _emit_changes(self, before: _Content) -> None:
+        """Validate the content and emit what has changed."""
+        content, marked = self._content, {*self.invalid_knobs, *self._conflicting_knobs()}
+        self.invalid_knobs = [name for name in form_knobs() if not self.is_valid(name)]
         self._conflict = None
         if not self.invalid_knobs:
             try:
                 check_combinations(Config(**self.values()))
             except TraindeckError as error:
                 self._conflict = error
-        for name in sorted(before | {*self.invalid_knobs, *self._conflicting_knobs()}):
+        changed = {name for name, _ in content.typed.items() ^ before.typed.items()}
+        changed |= {*marked, *self.invalid_knobs, *self._conflicting_knobs()}
+        if content.preset is not before.preset:
+            changed |= set(form_knobs())
+            self.preset_changed.emit()
+        if content.data != before.data:
+            self.data_changed.emit()
+        if content.run_name != before.run_name:
+            self.name_changed.emit()
+        for name in sorted(changed):
             self.knob_changed.emit(name)
-
-    # --- undo ------------------------------------------------------------------------------------------
-
-    def end_typing(self) -> None:
-        """End the undo step of the text that is being typed."""
-        self._typing_session += 1
-
-    def _read_content(self) -> _Content:
-        return _Content(self.preset, tuple(self.data), self.run_name, tuple(sorted(self._typed.items())))
-
-    def restore_content(self, content: _Content) -> None:
-        """Restore a snapshot."""
-        if content == self._read_content():
-            return
-        self.preset, self.data, self.run_name = content.preset, list(content.data), content.run_name
-        self._typed, self.kept, self._content = dict(content.typed), (), content
-        self.end_typing()
-        self._emit_all()
-        self.name_changed.emit()
-        self._validate()
-        self.changed.emit()
-
-    def _emit_all(self) -> None:
-        self.preset_changed.emit()
-        self.data_changed.emit()
-        for name in form_knobs():
-            self.knob_changed.emit(name)
-
-    def _commit(self, what: str, *, typing: bool = False) -> None:
-        """Validate the form and add an undo step: `what` is `preset`, `data`, `name`, `settings` or a setting."""
-        before, self._content = self._content, self._read_content()
-        self._validate()
-        if before != self._content:
-            merge_id = hash((what, self._typing_session)) & 0x7FFF_FFFF if typing else -1
-            self.undo_stack.push(_Change(self, before, self._content, what, merge_id))
         self.changed.emit()
 
 
@@ -360,8 +340,8 @@ class UndoKeyFilter(QObject):
         return True
 
 
-def _data_of(preset: Preset | None) -> list[str]:
-    return [str(path) for path in preset.knobs.get("data") or []] if preset else []
+def _data_of(preset: Preset) -> list[str]:
+    return [str(path) for path in preset.knobs.get("data") or []]
 
 
 def form_knobs() -> list[str]:
@@ -378,6 +358,11 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(str(entry) for entry in value)
     return str(value)
+
+
+def _convert(name: str, text: str) -> Any:
+    """The value of a typed text. Raises `TraindeckError` if it is invalid."""
+    return check_value(name, _parse(name, text), knobs()[name].flag)
 
 
 def _parse(name: str, text: str) -> Any:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSignalBlocker
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QGridLayout,
-    QHBoxLayout,
-    QLineEdit,
-    QPlainTextEdit,
-    QToolButton,
-    QWidget,
-)
+from typing import Final
 
-from app.knob_texts import (
-    knob_effect,
-    knob_help,
-    knob_label,
-    knob_search_text,
-    knob_unit_suffix,
-    knob_value_label,
-)
+from PySide6.QtCore import QSignalBlocker
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLineEdit, QPlainTextEdit, QToolButton, QWidget
+
+from app.knob_texts import knob_effect, knob_help, knob_label, knob_search_text, knob_unit_suffix, knob_value_label
 from app.pages.setup.form import SetupForm, format_value
 from app.texts import tr
 from app.theme.palette import SPACING
@@ -28,6 +15,8 @@ from app.widgets import formatting
 from app.widgets.basic import (
     NoScrollComboBox,
     PathLineEdit,
+    TranslatableWidget,
+    horizontal_layout,
     label,
     set_error,
     set_object_name,
@@ -36,14 +25,16 @@ from app.widgets.basic import (
 )
 from trainer_core.config import Knob
 
-_LIST_LINES = 3  # of the editor of a list
-LABEL_WIDTH = 138
-_WIDE_STRETCH = 100  # relative to the empty space, whose stretch is 1
-_UNIT_WIDTH = 66
-_PATHS = ("tokenizer", "cache_dir")
+_LIST_LINES: Final = 3  # of the editor of a list
+_LABEL_WIDTH: Final = 138  # pixels, like the ones below
+_UNIT_WIDTH: Final = 66
+_EDITOR_WIDTH: Final = 168
+_WIDE_EDITOR_WIDTH: Final = 400
+_WIDE_STRETCH: Final = 100  # relative to the empty space, whose stretch is 1
+_PATHS: Final = ("tokenizer", "cache_dir")
 
 
-class KnobField(QWidget):
+class KnobField(TranslatableWidget):
     """Label, editor, unit, and the error of an invalid value.
 
     `full`: with help, the effect on memory and speed, and a button that resets a changed value.
@@ -52,9 +43,7 @@ class KnobField(QWidget):
     def __init__(self, knob: Knob, form: SetupForm, *, full: bool, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.knob, self._form, self._full = knob, form, full
-        self._label = label()
-        self._label.setWordWrap(True)
-        self._unit = label("muted")
+        self._label, self._unit = label(wrap=True), label("muted")
         self._error = label("fieldError", wrap=True, hidden=True)
         self._help, self._effect = label("muted", wrap=True), label("muted", wrap=True)
         self._described = ""  # accessible description of the editor if there is no error
@@ -89,13 +78,10 @@ class KnobField(QWidget):
                 lines.setFixedHeight(lines.fontMetrics().lineSpacing() * _LIST_LINES + 2 * SPACING)
                 lines.textChanged.connect(lambda: set_text(name, lines.toPlainText()))
                 return lines
-        return self._create_line_edit()
-
-    def _create_line_edit(self) -> QWidget:
-        line = PathLineEdit() if self.knob.name in _PATHS else QLineEdit()
-        line.setAcceptDrops(self.knob.name in _PATHS)  # the window adds files that are dropped elsewhere to the data
+        line = PathLineEdit() if name in _PATHS else QLineEdit()
+        line.setAcceptDrops(name in _PATHS)  # the window adds files that are dropped elsewhere to the data
         line.setMinimumWidth(64)
-        line.textEdited.connect(lambda text: self._form.set_text(self.knob.name, text))
+        line.textEdited.connect(lambda text: set_text(name, text))
         line.editingFinished.connect(self._form.end_typing)
         return line
 
@@ -104,49 +90,40 @@ class KnobField(QWidget):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(SPACING)
         grid.setVerticalSpacing(2)
-        grid.setColumnMinimumWidth(0, LABEL_WIDTH)
+        grid.setColumnMinimumWidth(0, _LABEL_WIDTH)
         grid.setColumnStretch(1, 1)
         grid.addWidget(self._label, 0, 0)
-        grid.addLayout(self._editor_row(), 0, 1)
-        grid.addWidget(self._error, 1, 1 if self._full else 0, 1, 1 if self._full else 2)
-        if self._full:
-            grid.addWidget(self._help, 2, 1)
-            grid.addWidget(self._effect, 3, 1)
-
-    def _editor_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(SPACING)
-        wide = self._full and (self.knob.kind == "list" or self.knob.name in _PATHS)
-        # A wide editor grows up to its maximum: a fixed width would push its help out of a small window.
-        row.addWidget(self.editor, _WIDE_STRETCH if wide else 0 if self._full else 1)
-        row.addWidget(self._unit)
         if not self._full:
             self._unit.setFixedWidth(_UNIT_WIDTH)  # all editors have the same width
-        if self._full:
-            self.editor.setMinimumWidth(168)
-            if wide:
-                self.editor.setMaximumWidth(400)
-            elif self.knob.kind in ("int", "float", "choice"):
-                self.editor.setMaximumWidth(168)
-            row.addWidget(self.reset)
-            row.addStretch(1)
-        return row
+            grid.addLayout(horizontal_layout((self.editor, 1), self._unit), 0, 1)
+            grid.addWidget(self._error, 1, 0, 1, 2)
+            return
+        wide = self.knob.kind == "list" or self.knob.name in _PATHS
+        self.editor.setMinimumWidth(_EDITOR_WIDTH)
+        if wide or self.knob.kind in ("int", "float", "choice"):
+            self.editor.setMaximumWidth(_WIDE_EDITOR_WIDTH if wide else _EDITOR_WIDTH)
+        # A wide editor grows up to its maximum: a fixed width would push its help out of a small window.
+        row = horizontal_layout((self.editor, _WIDE_STRETCH if wide else 0), self._unit, self.reset)
+        row.addStretch(1)
+        grid.addLayout(row, 0, 1)
+        for place, widget in enumerate((self._error, self._help, self._effect), 1):
+            grid.addWidget(widget, place, 1)
 
     # --- showing -------------------------------------------------------------------------------------
 
     def retranslate(self) -> None:
         help_ = formatting.replace_flags_with_labels(knob_help(self.knob))
         effect = formatting.replace_flags_with_labels(knob_effect(self.knob))
+        unit = knob_unit_suffix(self.knob)
         self._help.setText(help_)
         self._effect.setText(effect)
-        self._described = " ".join(filter(None, (help_, effect)))
         self._effect.setVisible(self._full and bool(effect))
-        unit = knob_unit_suffix(self.knob)
         self._unit.setText(unit)
         self._unit.setVisible(bool(unit) or not self._full)
-        tip = "\n".join(filter(None, (help_, effect, self.knob.flag)))
-        self._label.setToolTip("" if self._full else wrapped_tooltip(tip))
-        self.editor.setToolTip(self.knob.flag if self._full else wrapped_tooltip(tip))
+        self._described = " ".join(filter(None, (help_, effect)))
+        tip = wrapped_tooltip("\n".join(filter(None, (help_, effect, self.knob.flag))))
+        self._label.setToolTip("" if self._full else tip)
+        self.editor.setToolTip(self.knob.flag if self._full else tip)
         self.editor.setAccessibleName(knob_label(self.knob))
         if isinstance(self.editor, NoScrollComboBox):
             for index, value in enumerate(self.knob.choices):
@@ -174,40 +151,29 @@ class KnobField(QWidget):
             self._show()
 
     def _show(self) -> None:
-        self._set_text(self._form.text(self.knob.name))
-        changed = self._form.is_changed(self.knob.name)
+        form, name = self._form, self.knob.name
+        self._set_text(form.text(name))
+        changed, base, error = form.is_changed(name), form.base_value(name), form.error(name)
         self._label.setText(knob_label(self.knob) + (" •" if changed else ""))
         font = self._label.font()
         font.setBold(changed and self._full)  # bold labels would not fit the narrow panel
         self._label.setFont(font)
         self.reset.setVisible(self._full and changed)
-        base = self._form.base_value(self.knob.name)
-        is_list = isinstance(base, list | tuple)
-        text = format_value(base) if is_list else formatting.format_setting_value(self.knob.name, base)
+        text = format_value(base) if self.knob.kind == "list" else formatting.format_setting_value(name, base)
         self.reset.setText(tr("setup.reset_to_value", value=text or "–"))
-        self._show_error()
-
-    def _show_error(self) -> None:
-        text = self._form.error(self.knob.name)
-        set_text_if_changed(self._error, text)
-        self._error.setVisible(bool(text))
-        set_error(self.editor, text, self._described)
+        set_text_if_changed(self._error, error)
+        self._error.setVisible(bool(error))
+        set_error(self.editor, error, self._described)
 
     def _set_text(self, text: str) -> None:
         editor = self.editor
-        blocker = QSignalBlocker(editor)
-        if isinstance(editor, QCheckBox):
-            editor.setChecked(text == "true")
-        elif isinstance(editor, NoScrollComboBox):
-            editor.setCurrentIndex(editor.findData(text))
-        elif isinstance(editor, QPlainTextEdit):
-            if editor.toPlainText() != text:
-                editor.setPlainText(text)
-        elif isinstance(editor, QLineEdit) and editor.text() != text:
-            editor.setText(text)
-        blocker.unblock()
-
-    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
+        with QSignalBlocker(editor):
+            if isinstance(editor, QCheckBox):
+                editor.setChecked(text == "true")
+            elif isinstance(editor, NoScrollComboBox):
+                editor.setCurrentIndex(editor.findData(text))
+            elif isinstance(editor, QPlainTextEdit):
+                if editor.toPlainText() != text:
+                    editor.setPlainText(text)
+            elif isinstance(editor, QLineEdit) and editor.text() != text:
+                editor.setText(text)

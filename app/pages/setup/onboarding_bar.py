@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QToolButton, QVBoxLayout
 
 from app.texts import tr
 from app.theme.icons import IconName, icon
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
+    IconButton,
     TranslatableWidget,
     card,
     horizontal_layout,
@@ -37,28 +37,18 @@ _STATES: Final[dict[str, tuple[IconName, str, str]]] = {  # icon, palette colour
 _ICON_SIZE: Final = QSize(14, 14)
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """The step to do next; the steps before it are done."""
-
-    step: OnboardingStep
-    hint: str
-    is_wrong: bool = False  # an error must be corrected
-
-
 class OnboardingBar(TranslatableWidget):
-    """Shows a `NextStep`. The steps can be clicked."""
+    """The steps before the next one are done. Each can be clicked."""
 
     step_clicked = Signal(str)
-    closed = Signal()
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette, self._next = palette, NextStep("data", "")
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self._palette = palette
+        self.states: dict[OnboardingStep, str] = {}
+        """State of each step: done, next, wrong or open."""
         self.steps = {step: self._create_step(step) for step in _STEP_TITLES}
-        self.hint = set_object_name(ElidedLabel(), "hint")
-        self.close_button = set_object_name(QToolButton(), "flat")
-        self.close_button.clicked.connect(self.closed)
+        self.hint, self.close_button = set_object_name(ElidedLabel(), "hint"), IconButton("close", "flat")
         steps, content = horizontal_layout(spacing=0), vertical_layout(spacing=0)
         for button in self.steps.values():
             if steps.count():
@@ -73,7 +63,7 @@ class OnboardingBar(TranslatableWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACING + 4, SPACING, SPACING, 0)
         layout.addWidget(frame)
-        self.retheme(palette)
+        self.display("data", "")
         self.retranslate()
 
     def _create_step(self, step: OnboardingStep) -> QToolButton:
@@ -85,20 +75,19 @@ class OnboardingBar(TranslatableWidget):
         button.clicked.connect(lambda: self.step_clicked.emit(step))
         return button
 
-    def display(self, next_step: NextStep) -> None:
-        """Show the next step; cheap if it has not changed."""
-        if next_step != self._next:
-            self._next = next_step
-            self._update()
+    def display(self, next_step: OnboardingStep, hint: str, *, is_wrong: bool = False) -> None:
+        """Show the step to do next; cheap if it has not changed. `is_wrong`: an error must be corrected."""
+        self.hint.setText(hint)
+        states, state = dict.fromkeys(_STEP_TITLES, "open"), "done"
+        for step in _STEP_TITLES:
+            states[step] = state
+            if step == next_step:
+                states[step], state = "wrong" if is_wrong else "next", "open"
+        if states != self.states:
+            self.states = states
+            self._show_states()
 
-    @property
-    def states(self) -> dict[OnboardingStep, str]:
-        """State of each step: done, next, wrong or open."""
-        steps = list(_STEP_TITLES)
-        place, state = steps.index(self._next.step), "wrong" if self._next.is_wrong else "next"
-        return {step: "done" if i < place else state if i == place else "open" for i, step in enumerate(steps)}
-
-    def _update(self) -> None:
+    def _show_states(self) -> None:
         for step, state in self.states.items():
             icon_name, colour, text_key = _STATES[state]
             button = self.steps[step]
@@ -106,14 +95,12 @@ class OnboardingBar(TranslatableWidget):
             button.setText(tr(_STEP_TITLES[step]))
             button.setToolTip(tr(text_key))
             button.setAccessibleName(tr("setup.step_state", step=button.text(), state=tr(text_key)))
-        self.hint.setText(self._next.hint)
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
-        self.close_button.setIcon(icon("close", palette.muted, palette.muted))
-        self._update()
+        self._show_states()
 
     def retranslate(self) -> None:
         self.close_button.setToolTip(tr("setup.hide_steps"))
         self.close_button.setAccessibleName(tr("setup.hide_steps"))
-        self._update()
+        self._show_states()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
@@ -26,21 +28,23 @@ from app.widgets.basic import (
 )
 from trainer_core.config import knobs
 
+_HEADINGS: Final = ("setup.preset", "common.data", "setup.validation_data", "setup.run_name", "setup.main_settings")
+
 
 class SetupPanel(TranslatableWidget):
     """The settings that most runs need; all others are on the settings page."""
 
     all_settings_requested = Signal()
 
-    def __init__(self, form: SetupForm, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, form: SetupForm, palette: Palette) -> None:
+        super().__init__()
         self.setObjectName("page")
         self._form = form
         self.onboarding = OnboardingBar(palette)
-        self._headings = {name: label("section") for name in ("preset", "data", "validation", "name", "knobs")}
-        self.presets = PresetChooser()
+        self._headings = {key: label("section") for key in _HEADINGS}
+        self.presets = PresetChooser(form)
         self.kept_notice = KeptChangesNotice(form, self.presets.combo_box)
-        self.data, self.validation = SourceEditor("training"), SourceEditor("validation")
+        self.data, self.validation = SourceEditor(form, "training"), SourceEditor(form, "validation")
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
@@ -55,7 +59,11 @@ class SetupPanel(TranslatableWidget):
             "name": self.run_name,
         }
         self._arrange()
-        self._connect()
+        self.run_name.textEdited.connect(form.set_run_name)
+        self.run_name.editingFinished.connect(form.end_typing)
+        self.run_name.installEventFilter(form.undo_key_filter)
+        form.name_changed.connect(self._show_name)
+        self._all.clicked.connect(self.all_settings_requested)
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -65,14 +73,14 @@ class SetupPanel(TranslatableWidget):
         column.setSpacing(SPACING - 2)
         fields: list[QWidget] = [*self.fields]
         fields.insert([field.knob.name for field in self.fields].index("max_steps") + 1, self.length)
-        headings = self._headings
-        column.addLayout(card_header(headings["preset"], self._next_run_note))
+        preset, data, validation, name, settings = self._headings.values()
+        column.addLayout(card_header(preset, self._next_run_note))
         for widgets in (
             [self.presets, self.kept_notice],
-            [headings["data"], self.data],
-            [headings["validation"], self.validation],
-            [headings["name"], self.run_name],
-            [headings["knobs"], *fields, self._all],
+            [data, self.data],
+            [validation, self.validation],
+            [name, self.run_name],
+            [settings, *fields, self._all],
         ):
             for widget in widgets:
                 column.addWidget(widget)
@@ -86,28 +94,9 @@ class SetupPanel(TranslatableWidget):
         outer.addWidget(self.onboarding)
         outer.addWidget(self._scroll)
 
-    def _connect(self) -> None:
-        form = self._form
-        self.presets.selected.connect(form.choose_preset)
-        self.data.added.connect(form.add_data)
-        self.data.changed.connect(form.set_data)
-        self.validation.added.connect(form.add_validation_data)
-        self.validation.changed.connect(form.set_validation_data)
-        self.run_name.textEdited.connect(form.set_run_name)
-        self.run_name.editingFinished.connect(form.end_typing)
-        self.run_name.installEventFilter(form.undo_key_filter)
-        form.name_changed.connect(lambda: self.run_name.setText(form.run_name))
-        self._all.clicked.connect(self.all_settings_requested)
-        form.preset_changed.connect(lambda: self.presets.display(form.preset))
-        form.data_changed.connect(lambda: self.data.display(form.data))
-        form.knob_changed.connect(self._on_knob)
-
-    def _on_knob(self, name: str) -> None:
-        form = self._form
-        if name in (VALIDATION, "validation_fraction"):
-            fraction = form.value("validation_fraction") if form.is_valid("validation_fraction") else 0.0
-            self.validation.recent = form.data[::-1]
-            self.validation.display(form.validation_data, fraction)
+    def _show_name(self) -> None:
+        if self.run_name.text().strip() != self._form.run_name:  # not while it is typed
+            self.run_name.setText(self._form.run_name)
 
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""
@@ -120,26 +109,19 @@ class SetupPanel(TranslatableWidget):
 
     def reveal(self, name: str) -> bool:
         """Focus a field: `preset`, `data`, `name` or a setting. Returns whether it is on this panel."""
-        editors = {field.knob.name: field.editor for field in self.fields} | self._fields_by_name
-        if name not in editors:
+        editor = ({field.knob.name: field.editor for field in self.fields} | self._fields_by_name).get(name)
+        if editor is None:
             return False
-        ensure_widget_visible(self._scroll, editors[name])
-        focus_by_keyboard(editors[name])
+        ensure_widget_visible(self._scroll, editor)
+        focus_by_keyboard(editor)
         return True
 
     def retheme(self, palette: Palette) -> None:
         self.onboarding.retheme(palette)
 
     def retranslate(self) -> None:
-        titles = {
-            "preset": tr("setup.preset"),
-            "data": tr("common.data"),
-            "validation": tr("setup.validation_data"),
-            "name": tr("setup.run_name"),
-            "knobs": tr("setup.main_settings"),
-        }
-        for name, title in titles.items():
-            self._headings[name].setText(title)
+        for key, heading in self._headings.items():
+            heading.setText(tr(key))
         self.run_name.setPlaceholderText(tr("setup.run_name_default"))
-        self.run_name.setAccessibleName(titles["name"])
+        self.run_name.setAccessibleName(tr("setup.run_name"))
         self._all.setText(tr("setup.all_settings"))

@@ -1,4 +1,4 @@
-"""Inspection of paths in a thread: network drives are slow."""
+"""Inspection of the paths of a field in a thread: network drives are slow."""
 
 from __future__ import annotations
 
@@ -9,68 +9,86 @@ from typing import Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core.sources import SourceSummary, summarize_sources
+from app.core.sources import SourceSummary
+from app.pages.setup.form import SetupForm
 
 _DEBOUNCE_MS: Final = 200
 _RETRY_MS: Final = 3_000  # while there is a problem: a removable drive or network share may come back
 
 
 class PathMonitor(QObject):
-    """Inspects paths when they change, and again while the result is a problem."""
+    """Inspects paths when they change, and again while the result is a problem, which it reports to the form."""
 
-    changed = Signal()
+    changed = Signal()  # the result
     files_changed = Signal()  # another result of the same paths
     _inspected = Signal(object, object)  # paths, SourceSummary
 
     def __init__(
         self,
-        get_paths: Callable[[], list[str]],
         parent: QObject,
-        inspect: Callable[[list[str], Callable[[], bool]], SourceSummary] = summarize_sources,
+        form: SetupForm,
+        name: str,
+        get_paths: Callable[[], list[str]],
+        inspect: Callable[[list[str], Callable[[], bool]], SourceSummary],
+        format_problem: Callable[[SourceSummary], str],
     ) -> None:
-        """`inspect(paths, should_continue)` runs in a thread."""
+        """`name`: field of the form. `inspect(paths, should_continue)` runs in a thread."""
         super().__init__(parent)
-        self._get_paths, self._inspect = get_paths, inspect
-        self.paths: list[str] = []
-        self.result: SourceSummary | None = None  # None: not known yet, or there are no paths
+        self._form, self._name = form, name
+        self._get_paths, self._inspect, self._format_problem = get_paths, inspect, format_problem
+        self._paths: list[str] = []  # that are inspected
+        self._result: SourceSummary | None = None
         self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._start)
+        self._timer.timeout.connect(self._start_thread)
         self._inspected.connect(self._on_inspected)
+        form.find_path_error[name] = self._find_error
+
+    @property
+    def result(self) -> SourceSummary | None:
+        """Summary of the current paths; None: not known yet, or there are none."""
+        return self._result if self._paths == self._get_paths() else None
 
     @property
     def is_pending(self) -> bool:
         """Whether there are paths that are not inspected yet."""
-        return self.result is None and bool(self.paths)
+        return self.result is None and bool(self._get_paths())
 
-    @property
-    def has_problem(self) -> bool:
-        return self.result is not None and self.result.has_problem
-
-    def update(self) -> None:
-        """Inspect the paths if they have changed."""
-        if (paths := self._get_paths()) != self.paths:
-            self.paths, self.result = paths, None
-            self._timer.start(_DEBOUNCE_MS)
+    def start(self) -> None:
+        self._update()
+        self._form.changed.connect(self._update)
 
     def refresh(self) -> None:
         """Inspect the paths again."""
-        self._timer.start(0)
+        if not self.is_pending:
+            self._timer.start(0)
 
-    def _start(self) -> None:
-        if self.paths:
-            threading.Thread(target=self._run, args=(self.paths,), daemon=True).start()
+    def _update(self) -> None:
+        if (paths := self._get_paths()) != self._paths:
+            self._paths, self._result = paths, None
+            self._timer.start(_DEBOUNCE_MS)
+
+    def _start_thread(self) -> None:
+        if self._paths:
+            threading.Thread(target=self._run, args=(self._paths,), daemon=True).start()
 
     def _run(self, paths: list[str]) -> None:
-        result = self._inspect(paths, lambda: self.paths is paths)
+        result = self._inspect(paths, lambda: self._paths is paths)
         with contextlib.suppress(RuntimeError):  # the window has been closed
             self._inspected.emit(paths, result)
 
     def _on_inspected(self, paths: list[str], result: SourceSummary) -> None:
-        if paths != self.paths:
+        if paths != self._paths:
             return
-        before, self.result = self.result, result
+        before, error = self._result, self._find_error()
+        self._result = result
         if before not in (None, result):
             self.files_changed.emit()
         self.changed.emit()
+        if self._find_error() != error:
+            self._form.on_path_checked(self._name)
         if result.has_problem:
             self._timer.start(_RETRY_MS)
+
+    def _find_error(self) -> str:
+        result = self.result
+        return self._format_problem(result) if result is not None and result.has_problem else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.knob_texts import knob_label
@@ -34,67 +33,59 @@ if TYPE_CHECKING:
 class PresetChooser(TranslatableWidget):
     """Combo box of presets, with the summary of the selected one below."""
 
-    selected = Signal(object)  # Preset
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, form: SetupForm) -> None:
+        super().__init__()
+        self._form = form
         self._presets: list[Preset] = []
-        self.combo_box = NoScrollComboBox()
-        self.combo_box.setObjectName("preset")
+        self._machine: MachineInfo | None = None
+        self.combo_box = set_object_name(NoScrollComboBox(), "preset")
         self.combo_box.setSizeAdjustPolicy(NoScrollComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo_box.setMinimumContentsLength(16)
-        self.combo_box.activated.connect(lambda row: self.selected.emit(self._presets[row]))
-        self._summary = label(wrap=True)
-        self._fits = label("muted", wrap=True)
-        self._machine = label("muted", wrap=True, hidden=True)
-        self._machine_info: MachineInfo | None = None
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING // 2)
-        for widget in (self.combo_box, self._summary, self._fits, self._machine):
+        self._summary, self._fits = label(wrap=True), label("muted", wrap=True)
+        self._machine_label = label("muted", wrap=True)
+        layout = vertical_layout(spacing=SPACING // 2)
+        for widget in (self.combo_box, self._summary, self._fits, self._machine_label):
             layout.addWidget(widget)
+        self.setLayout(layout)
+        self.combo_box.activated.connect(lambda row: form.choose_preset(self._presets[row]))
+        form.preset_changed.connect(self.retranslate)
         self.retranslate()
 
     def set_presets(self, presets: list[Preset]) -> None:
         self._presets = presets
         self.combo_box.clear()
         self.combo_box.addItems([preset.name for preset in presets])
-        self.combo_box.setCurrentIndex(-1)
         self.retranslate()
-
-    def display(self, preset: Preset | None) -> None:
-        """Select a preset."""
-        row = next((i for i, known in enumerate(self._presets) if preset and known.name == preset.name), -1)
-        self.combo_box.setCurrentIndex(row)
-        if preset is None:
-            return
-        language = current_language()
-        self._summary.setText(preset.localized(preset.summary, language))
-        fits = preset.localized(preset.fits, language)
-        self._fits.setText(tr("setup.hardware", hardware=fits) if fits else "")
-        self._fits.setVisible(bool(fits))
 
     def show_machine(self, machine: MachineInfo) -> None:
         """Show the hardware of this machine, to compare with the requirements of a preset."""
-        self._machine_info = machine
-        kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
-        gpus = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in kinds.items()]
-        parts = [
-            *(gpus or [tr("setup.no_nvidia_gpu")]),
-            tr("setup.one_cpu_core" if machine.cpu_cores == 1 else "setup.cpu_cores", count=machine.cpu_cores),
-            tr("setup.ram", size=formatting.format_bytes(machine.ram_total)),
-        ]
-        self._machine.setText(tr("setup.this_machine", parts=tr("common.list_separator").join(parts)))
-        self._machine.show()
+        self._machine = machine
+        self.retranslate()
 
     def retranslate(self) -> None:
-        if self._machine_info is not None:
-            self.show_machine(self._machine_info)
+        selected, language = self._form.preset, current_language()
         self.combo_box.setAccessibleName(tr("setup.preset"))
         for row, preset in enumerate(self._presets):
-            self.combo_box.setItemText(row, preset.localized(preset.title, current_language()))
-        row = self.combo_box.currentIndex()
-        self.display(self._presets[row] if 0 <= row < len(self._presets) else None)
+            self.combo_box.setItemText(row, preset.localized(preset.title, language))
+        names = [preset.name for preset in self._presets]
+        self.combo_box.setCurrentIndex(names.index(selected.name) if selected.name in names else -1)
+        fits = selected.localized(selected.fits, language)
+        self._summary.setText(selected.localized(selected.summary, language))
+        self._fits.setText(tr("setup.hardware", hardware=fits))
+        self._fits.setVisible(bool(fits))
+        self._machine_label.setText(_format_machine(self._machine) if self._machine else "")
+        self._machine_label.setVisible(self._machine is not None)
+
+
+def _format_machine(machine: MachineInfo) -> str:
+    kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
+    gpus = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in kinds.items()]
+    parts = [
+        *(gpus or [tr("setup.no_nvidia_gpu")]),
+        tr("setup.one_cpu_core" if machine.cpu_cores == 1 else "setup.cpu_cores", count=machine.cpu_cores),
+        tr("setup.ram", size=formatting.format_bytes(machine.ram_total)),
+    ]
+    return tr("setup.this_machine", parts=tr("common.list_separator").join(parts))
 
 
 class KeptChangesNotice(TranslatableWidget):
@@ -108,7 +99,7 @@ class KeptChangesNotice(TranslatableWidget):
         self._form, self._next_focus = form, next_focus
         self.text = label(wrap=True)
         self.reset, self.dismiss = push_button("link"), push_button("link")
-        self.reset.clicked.connect(self._on_reset)
+        self.reset.clicked.connect(lambda: form.reset(*form.kept))
         self.dismiss.clicked.connect(form.dismiss_kept)
         buttons = horizontal_layout(self.reset)
         buttons.addStretch(1)
@@ -135,10 +126,6 @@ class KeptChangesNotice(TranslatableWidget):
         elif self.isHidden() or self.text.text() != before:
             self.show()
             announce(self, self.text.text())
-
-    def _on_reset(self) -> None:
-        self._form.reset(*self._form.kept)
-        self._form.dismiss_kept()
 
     def retranslate(self) -> None:
         settings = tr("setup.list_separator").join(knob_label(knobs()[name]) for name in self._form.kept)

@@ -10,8 +10,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QFileDialog, QListWidget, QListWidgetItem, QMenu, QToolButton
 
-from app.core.sources import BUILTIN_PREFIX, SourceSummary
-from app.pages.setup import texts
+from app.core.sources import BUILTIN_PREFIX, summarize_sources
+from app.pages.setup.form import VALIDATION, SetupForm
+from app.pages.setup.path_monitor import PathMonitor
+from app.pages.setup.texts import format_source_summary
 from app.services.desktop_shell import first_existing
 from app.texts import tr
 from app.theme.palette import SPACING
@@ -62,10 +64,9 @@ class SourceList(QListWidget):
     def set_paths(self, paths: Sequence[str]) -> None:
         self.clear()
         for path in paths:
-            item = QListWidgetItem(formatting.format_data_source(path))
+            item = QListWidgetItem(formatting.format_data_source(path), self)
             item.setData(_PATH, path)
             item.setToolTip(plain_tooltip(item.text()))
-            self.addItem(item)
         self.hint.setVisible(not paths)
 
     def selected_paths(self) -> list[str]:
@@ -85,30 +86,34 @@ class SourceList(QListWidget):
 
 
 class SourceEditor(TranslatableWidget):
-    """List of sources with a summary. Emits the paths to add, or those that remain.
+    """List of the sources in a form, with a summary of their files.
 
     Training data also has a preview and a menu of built-in and recent data. Validation data is only a line of text
     while a fraction of the training data is held out instead.
     """
 
-    added = Signal(list)
-    changed = Signal(list)  # the remaining paths
     preview_requested = Signal()
 
-    def __init__(self, kind: Literal["training", "validation"]) -> None:
+    def __init__(self, form: SetupForm, kind: Literal["training", "validation"]) -> None:
         super().__init__()
-        self._kind, self._is_training = kind, kind == "training"
-        self._paths: list[str] = []
-        self._summary: SourceSummary | None = None  # None: not known yet
-        self._fraction = 0.0  # held out if there is no validation data
-        self.recent: list[str] = []  # other paths; the dialogs begin in the folder of the first that exists
+        self._form, self._kind, self._is_training = form, kind, kind == "training"
+        self._add = form.add_data if self._is_training else form.add_validation_data
+        self._set = form.set_data if self._is_training else form.set_validation_data
+        self.recent: list[str] = []  # other paths of training data, newest first
+        self.monitor = PathMonitor(
+            self,
+            form,
+            "data" if self._is_training else VALIDATION,
+            lambda: [path for path in self._paths if not path.startswith(BUILTIN_PREFIX)],
+            summarize_sources,
+            lambda summary: format_source_summary(summary, self._paths)[0],
+        )
         self.list, self.summary = SourceList(), set_object_name(ElidedLabel(), "muted")
         self.add_file, self.add_folder = push_button("addFile"), push_button("addFolder")
         self._more, self._menu = IconButton("unfold", "moreData"), QMenu(self)
         self.preview_button, self.remove_button = push_button("link"), push_button("removeData")
         self._more.setMenu(self._menu)
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.remove_button.setEnabled(False)
         buttons = horizontal_layout(self.add_file, self.add_folder, self._more, spacing=SPACING // 2)
         buttons.addStretch(1)
         buttons.addWidget(self.remove_button)
@@ -123,6 +128,12 @@ class SourceEditor(TranslatableWidget):
         self.retranslate()
 
     def _connect(self) -> None:
+        if self._is_training:
+            self._form.data_changed.connect(self._show_paths)
+        else:
+            self._form.knob_changed.connect(self._on_knob)
+        self._form.changed.connect(self._show_summary)
+        self.monitor.changed.connect(self._show_summary)
         self._menu.aboutToShow.connect(self._fill_menu)
         self.preview_button.clicked.connect(self.preview_requested)
         self.add_file.clicked.connect(self.ask_files)
@@ -131,26 +142,29 @@ class SourceEditor(TranslatableWidget):
         self.list.delete_pressed.connect(self._remove_selected)
         self.list.itemSelectionChanged.connect(lambda: self.remove_button.setEnabled(bool(self.list.selectedItems())))
 
-    def display(self, paths: list[str], fraction: float = 0.0) -> None:
-        """Show `paths`. If there is no validation data, `fraction` of the training data is held out."""
-        if paths != self._paths:
-            self._summary = None
-        self._paths, self._fraction = paths, fraction
+    @property
+    def _paths(self) -> list[str]:
+        return self._form.data if self._is_training else self._form.validation_data
+
+    def _on_knob(self, name: str) -> None:
+        if name == VALIDATION:
+            self._show_paths()
+
+    def _show_paths(self) -> None:
+        paths = self._paths
         self.list.set_paths(paths)
         self.remove_button.setEnabled(False)
         self.preview_button.setEnabled(bool(paths))
         for widget in (self.list, self.remove_button):
             widget.setVisible(self._is_training or bool(paths))
-        self.set_summary(self._summary)
+        self._show_summary()
 
-    def set_summary(self, summary: SourceSummary | None) -> None:
-        """Show what the sources contain; None: not known yet."""
-        self._summary = summary
-        text, is_warning = texts.format_source_summary(summary, self._paths)
-        if not self._paths and not self._is_training:
-            share = f"{100 * self._fraction:.3g} %"
-            key = "setup.validation_share" if self._fraction else "setup.no_validation_data"
-            text = tr(key, share=share)
+    def _show_summary(self) -> None:
+        text, is_warning = format_source_summary(self.monitor.result, self._paths)
+        if not self._paths and not self._is_training and self._form.is_valid("validation_fraction"):
+            fraction = self._form.value("validation_fraction")
+            key = "setup.validation_share" if fraction else "setup.no_validation_data"
+            text = tr(key, share=f"{100 * fraction:.3g} %")
         self.summary.setText(text)
         name = "warnText" if is_warning else "muted"
         if self.summary.objectName() != name:
@@ -165,15 +179,15 @@ class SourceEditor(TranslatableWidget):
         option = QFileDialog.Option.HideNameFilterDetails
         paths, _ = QFileDialog.getOpenFileNames(self, title, self._start_folder(), filters, options=option)
         if paths:
-            self.added.emit([str(Path(path)) for path in paths])
+            self._add([str(Path(path)) for path in paths])
 
     def ask_folder(self) -> None:
         path = QFileDialog.getExistingDirectory(self, tr(_TEXTS[self._kind][2]), self._start_folder())
         if path:
-            self.added.emit([str(Path(path))])
+            self._add([str(Path(path))])
 
     def _start_folder(self) -> str:
-        paths = [*reversed(self._paths), *self.recent]
+        paths = [*reversed(self._paths), *(self.recent if self._is_training else reversed(self._form.data))]
         own = (path for path in paths if not path.startswith(BUILTIN_PREFIX))
         return str(first_existing(Path(path).parent for path in own) or Path.home())
 
@@ -181,21 +195,16 @@ class SourceEditor(TranslatableWidget):
         if selected := self.list.selected_paths():
             is_last = len(selected) == len(self._paths)
             move_focus(self, self.add_file if is_last and not self._is_training else self.list)
-            self.changed.emit([path for path in self._paths if path not in selected])
+            self._set([path for path in self._paths if path not in selected])
 
     def _fill_menu(self) -> None:
         self._menu.clear()
-        for path in ("builtin:python", "builtin:tasks"):
-            self._add_menu_entry(path)
-        if self.recent:
-            self._menu.addSeparator()
-        for path in self.recent[:_MAX_RECENT]:
-            self._add_menu_entry(path)
-
-    def _add_menu_entry(self, path: str) -> None:
-        name, mode = formatting.format_data_source(path), Qt.TextElideMode.ElideMiddle
-        action = self._menu.addAction(self.fontMetrics().elidedText(name, mode, _MAX_MENU_WIDTH).replace("&", "&&"))
-        action.triggered.connect(lambda: self.added.emit([path]))
+        for place, path in enumerate(("builtin:python", "builtin:tasks", *self.recent[:_MAX_RECENT])):
+            if place == 2:
+                self._menu.addSeparator()
+            name = formatting.format_data_source(path)
+            elided = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, _MAX_MENU_WIDTH)
+            self._menu.addAction(elided.replace("&", "&&"), lambda path=path: self._add([path]))
 
     def retranslate(self) -> None:
         name, files_title, folder_title, _ = map(tr, _TEXTS[self._kind])
@@ -215,5 +224,4 @@ class SourceEditor(TranslatableWidget):
         self.remove_button.setToolTip(delete_key.toString(QKeySequence.SequenceFormat.NativeText))
         self.preview_button.setText(tr("setup.preview"))
         self.preview_button.setToolTip(tr("setup.preview_hint"))
-        self.list.set_paths(self._paths)
-        self.set_summary(self._summary)
+        self._show_paths()

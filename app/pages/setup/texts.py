@@ -27,18 +27,20 @@ def format_input_error(knob: Knob, text: str) -> str:
     number = normalize_number(text)
     if knob.kind not in ("int", "float") or not number:
         return allowed
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        key = "setup.not_a_number"
+    elif knob.kind == "int" and not value.is_integer():
+        key = "setup.not_an_integer"
+    else:
+        return allowed
     quoted = text.strip()
     if len(quoted) > _MAX_QUOTED_CHARS:
         quoted = f"{quoted[:_MAX_QUOTED_CHARS]}…"
-    try:
-        is_whole = float(number).is_integer()
-        is_number = number.lower().lstrip("+-") != "nan"
-    except ValueError:
-        is_number = is_whole = False
-    if is_number and (is_whole or knob.kind == "float"):
-        return allowed
-    reason = tr("setup.not_an_integer" if is_number else "setup.not_a_number", text=quoted)
-    return tr("setup.reason_allowed", reason=reason, allowed=allowed)
+    return tr("setup.reason_allowed", reason=tr(key, text=quoted), allowed=allowed)
 
 
 def format_run_length(values: Mapping[str, Any], samples_per_epoch: int | None) -> str:
@@ -84,18 +86,10 @@ def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tu
     more = "+" if summary.truncated else ""
     count = f"{formatting.format_count(summary.files)}{more}"
     files = tr("setup.one_file") if summary.files == 1 else tr("setup.file_count", count=count)
-    formats = tr("setup.list_separator").join(map(_format_name, summary.formats[:_MAX_FORMATS]))
+    names = {**_FORMAT_NAMES, "text": tr("setup.text"), "tar": tr("setup.tar_archive")}
+    formats = tr("setup.list_separator").join(names.get(name, name) for name in summary.formats[:_MAX_FORMATS])
     return f"{formats} · {files} · {formatting.format_file_size(summary.bytes)}{more}", False
 
 
 def _join_names(paths: Sequence[str]) -> str:
     return ", ".join(Path(path).name or path for path in paths)
-
-
-def _format_name(name: str) -> str:
-    match name:
-        case "text":
-            return tr("setup.text")
-        case "tar":
-            return tr("setup.tar_archive")
-    return _FORMAT_NAMES.get(name, name)

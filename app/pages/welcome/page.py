@@ -1,16 +1,21 @@
-"""Welcome page: hardware, recommended preset, and a quick start."""
+"""Welcome page in place of the plots: hardware, recommended preset, and a quick start."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QGridLayout, QLayout, QVBoxLayout, QWidget
 
-from app.core.preset_recommendation import DriverProblem, usable_gpus
+from app.core.active_run import ActiveRun
+from app.core.history.run_list import RunHistory
+from app.core.preset_recommendation import driver_problem, recommend_preset, usable_gpus
+from app.core.settings import Settings
+from app.pages.setup.form import SetupForm
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -26,38 +31,36 @@ from app.widgets.basic import (
     set_text_if_changed,
     vertical_layout,
 )
+from app.window.main_window import MainWindow
 from trainer_core.presets import Preset
 
 if TYPE_CHECKING:
+    from app.services.gpu_probe import GpuProbe
     from trainer_core.system.hardware import MachineInfo
 
-_MAX_WIDTH = 720  # pixels
-
-
-@dataclass(frozen=True, slots=True)
-class WelcomeState:
-    """State of the page. `machine` is None until the hardware is probed."""
-
-    machine: MachineInfo | None = None
-    preset: Preset | None = None  # recommended
-    driver_problem: DriverProblem | None = None
-    preset_selected: bool = False  # in the form
-    has_data: bool = False
-    can_start: bool = True
-    is_first_run: bool = True
+_MAX_WIDTH: Final = 720  # pixels
+_QUICKSTART_PRESET: Final = "quickstart"
 
 
 class WelcomePage(TranslatableWidget):
-    """Displays a `WelcomeState`."""
+    """Shown before the first run or on request, until a run is displayed."""
 
-    use_preset_requested = Signal()
-    quickstart_requested = Signal()
-    closed = Signal()
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._state = WelcomeState()
-        self._hardware_rows: list[tuple[str, str]] = []
+    def __init__(
+        self,
+        window: MainWindow,
+        form: SetupForm,
+        settings: Settings,
+        history: RunHistory,
+        active_run: ActiveRun,
+        probe: GpuProbe,
+        *,
+        load_preset: Callable[[str], Preset],
+        start_run: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._window, self._form, self._settings, self._history = window, form, settings, history
+        self._active_run, self._probe, self._load_preset, self._start_run = active_run, probe, load_preset, start_run
+        self.machine: MachineInfo | None = None  # None until the hardware is probed
         self._title, self._subtitle = label("welcomeTitle", wrap=True), label("muted", wrap=True)
         self._machine_title, self._hardware_grid = label("section"), QGridLayout()
         self.driver_problem_label = label("warnText", wrap=True, hidden=True)
@@ -69,10 +72,17 @@ class WelcomePage(TranslatableWidget):
         self.driver_problem_label.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
-        self.use_preset_button.clicked.connect(self.use_preset_requested)
-        self.quickstart_button.clicked.connect(self.quickstart_requested)
-        self.close_button.clicked.connect(self.closed)
         self._build_layout()
+        self.hide()
+        layout = window.pages["plots"].layout()
+        assert layout is not None
+        layout.addWidget(self)
+        self.use_preset_button.clicked.connect(self._use_preset)
+        self.quickstart_button.clicked.connect(self._start_quickstart)
+        self.close_button.clicked.connect(self._close)
+        probe.completed.connect(self._on_machine)
+        window.page_shown.connect(self._on_page_shown)
+        window.menus.connect_actions({"welcome": self.open})
         self.retranslate()
 
     def _build_layout(self) -> None:
@@ -86,14 +96,10 @@ class WelcomePage(TranslatableWidget):
         quickstart, closing = horizontal_layout(self.quickstart_button), horizontal_layout(self.close_button)
         quickstart.addStretch(1)
         closing.addStretch(1)
+        use_preset = horizontal_layout(self.use_preset_button, (self.next_step_label, 1))
         for parts in (
             (self._machine_title, self._hardware_grid, self.driver_problem_label),
-            (
-                self.preset_title,
-                self.reason_label,
-                self._summary,
-                horizontal_layout(self.use_preset_button, (self.next_step_label, 1)),
-            ),
+            (self.preset_title, self.reason_label, self._summary, use_preset),
             (self._try_title, self._try_text, quickstart),
         ):
             content.addWidget(_padded_card(*parts))
@@ -111,35 +117,94 @@ class WelcomePage(TranslatableWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll_area(inner))
 
-    def display(self, state: WelcomeState) -> None:
-        if state != self._state:
-            self._state = state
-            self._update()
+    # --- opening and closing -----------------------------------------------------------------------------
 
-    def _update(self) -> None:
-        state, language = self._state, current_language()
-        machine, preset = state.machine, state.preset
-        problem = _format_driver_problem(state.driver_problem, machine) if state.driver_problem and machine else ""
+    def open_if_first_run(self) -> None:
+        """Show the page at the start if there are neither runs nor data of the user."""
+        with contextlib.suppress(OSError):
+            if any(self._history.root.iterdir()):  # not listed yet
+                return
+        if self._settings.welcome and not self._form.has_own_data():
+            self.open()
+
+    def open(self) -> None:
+        self._window.plots_scroll_area.hide()
+        self.show()
+        self._window.show_page("plots")
+        self.refresh()
+
+    def show_plots(self) -> None:
+        """Show the plots again."""
+        if not self.isHidden():
+            self.hide()
+            self._window.plots_scroll_area.show()
+
+    def _on_page_shown(self, name: str) -> None:
+        """Close the page when it was opened from the menu and another page is shown."""
+        if name != "plots" and self._history.runs:
+            self.show_plots()
+
+    def _close(self) -> None:
+        if not self._history.runs:
+            self._settings.welcome = False
+        self.show_plots()
+
+    # --- content -----------------------------------------------------------------------------------------
+
+    def _on_machine(self, machine: MachineInfo) -> None:
+        self.machine = machine
+        fill_grid(self._hardware_grid, _format_hardware(machine))
+        self.refresh()
+
+    def _recommended_preset(self) -> Preset | None:
+        return self._load_preset(recommend_preset(self.machine)) if self.machine is not None else None
+
+    def _use_preset(self) -> None:
+        if (preset := self._recommended_preset()) is not None:
+            self._form.choose_preset(preset)
+            self._window.setup.data.list.setFocus()
+
+    def _start_quickstart(self) -> None:
+        self._form.load_preset(self._load_preset(_QUICKSTART_PRESET))
+        self._start_run()
+
+    def refresh(self) -> None:
+        """Show the state of form and runs; cheap if it has not changed."""
+        if self.isHidden():
+            return
+        machine, preset, language = self.machine, self._recommended_preset(), current_language()
+        is_selected = preset is not None and self._form.preset.name == preset.name
+        can_start = self._active_run.machine.can_start
+        problem = self._format_driver_problem(machine) if machine else ""
         fits = tr("setup.hardware", hardware=preset.localized(preset.fits, language)) if preset else ""
         others = tr("welcome.one_gpu_note") if machine and len(usable_gpus(machine)) > 1 else ""
         title = preset.localized(preset.title, language) if preset else "…"
-        next_step = tr("welcome.preset_chosen" if state.has_data else "welcome.preset_chosen_add_data")
-        rows = _format_hardware(machine)
-        if rows != self._hardware_rows:
-            self._hardware_rows = rows
-            fill_grid(self._hardware_grid, rows)
+        next_step = tr("welcome.preset_chosen" if self._form.data else "welcome.preset_chosen_add_data")
         self.driver_problem_label.setVisible(bool(problem))
-        self.use_preset_button.setEnabled(preset is not None and not state.preset_selected and state.can_start)
-        self.quickstart_button.setEnabled(state.can_start)
+        self.use_preset_button.setEnabled(preset is not None and not is_selected and can_start)
+        self.quickstart_button.setEnabled(can_start)
         for widget, text in (
             (self.driver_problem_label, problem),
             (self.reason_label, "\n".join(filter(None, (fits, others)))),
             (self.preset_title, tr("welcome.recommended_preset", preset=title)),
             (self._summary, preset.localized(preset.summary, language) if preset else ""),
-            (self.next_step_label, next_step if state.preset_selected else ""),
-            (self.close_button, tr("welcome.hide_permanently" if state.is_first_run else "common.close")),
+            (self.next_step_label, next_step if is_selected else ""),
+            (self.close_button, tr("common.close" if self._history.runs else "welcome.hide_permanently")),
         ):
             set_text_if_changed(widget, text)
+
+    def _format_driver_problem(self, machine: MachineInfo) -> str:
+        """A driver problem and its remedy; empty if there is none."""
+        gpu_present, torch_version = self._probe.nvidia_card_found, self._probe.torch_version
+        problem = driver_problem(machine, gpu_present=gpu_present, torch_version=torch_version)
+        if problem is None:
+            return ""
+        return tr(
+            problem,
+            command="train_gpu.bat setup" if os.name == "nt" else "./train_gpu.sh setup",
+            driver=machine.driver_version or "",
+            gpu=machine.gpus[0].name if machine.gpus else "",
+        )
 
     def retranslate(self) -> None:
         self._title.setText(tr("welcome.title"))
@@ -149,7 +214,8 @@ class WelcomePage(TranslatableWidget):
         self._try_title.setText(tr("welcome.example_title"))
         self._try_text.setText(tr("welcome.example_note"))
         self.quickstart_button.setText(tr("welcome.try_example"))
-        self._update()
+        fill_grid(self._hardware_grid, _format_hardware(self.machine))
+        self.refresh()
 
 
 def _padded_card(*parts: QWidget | QLayout) -> QFrame:
@@ -180,31 +246,8 @@ def _format_hardware(machine: MachineInfo | None) -> list[tuple[str, str]]:
 
 def _format_gpus(machine: MachineInfo) -> list[str]:
     """Return one line per kind of GPU, with their number."""
-    if not machine.gpus:
-        return [tr("welcome.no_gpu")]
     kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
     return [
-        tr("welcome.one_gpu" if count == 1 else "welcome.gpus",
-           count=count, name=name, vram=vram)
+        tr("welcome.one_gpu" if count == 1 else "welcome.gpus", count=count, name=name, vram=vram)
         for (name, vram), count in kinds.items()
-    ]  # fmt: skip
-
-
-def _format_driver_problem(problem: DriverProblem, machine: MachineInfo) -> str:
-    """Return a driver problem and its remedy."""
-    key = {
-        "none_installed": "welcome.driver_none_installed",
-        "silent": "welcome.driver_silent",
-        "restart": "welcome.driver_restart",
-        "no_card": "welcome.driver_no_card",
-        "old": "welcome.driver_too_old",
-        "too_old_card": "welcome.driver_unsupported_gpu",
-        "no_package": "welcome.driver_no_package",
-        "cpu_build": "welcome.driver_cpu_build",
-    }[problem]
-    return tr(
-        key,
-        command="train_gpu.bat setup" if os.name == "nt" else "./train_gpu.sh setup",
-        driver=machine.driver_version or "",
-        gpu=machine.gpus[0].name if machine.gpus else "",
-    )
+    ] or [tr("welcome.no_gpu")]
