@@ -13,7 +13,6 @@ from trainer_core.config import Config, Knob, check_combinations, check_value, k
 from trainer_core.messages import TraindeckError
 from trainer_core.runs.run_dir import unique_name
 
-MAX_VALUES: Final = 32
 MAX_RUNS: Final = 100
 _SWEEPABLE_KINDS: Final = ("int", "float", "bool", "choice")
 _NAME_PREFIXES: Final = {

@@ -150,7 +150,7 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     first.typed.selectAll()
     qtbot.keyClicks(first.typed, "-1")
     assert description(first.typed).startswith(first.error.text())
-    assert first.error.text().startswith("Invalid value “-1”.")
+    assert first.error.text().startswith("Not allowed: “-1”.")
     first.typed.selectAll()
     qtbot.keyClicks(first.typed, "0.001")
     assert "does not fit" not in description(first.typed)

@@ -274,11 +274,10 @@ def test_a_sweep_quotes_the_invalid_values_and_suggests_choices(open_window: Ope
     editor = dialog.editors[0]
     rate = "Allowed: a number > 0 and <= 10"
     for text, error in (
-        ("1e-3, eleven, 2e-3", f"“eleven” is not a number. {rate}"),
-        ("1e-3, -1", f"Invalid value “-1”. {rate}"),
+        ("1e-3, eleven, 2e-3", f"Not allowed: “eleven”. {rate}"),
+        ("1e-3, -1", f"Not allowed: “-1”. {rate}"),
         ("a, b, c, d, 1e-3", f"Not allowed: “a”, “b”, “c”…. {rate}"),
         (" ", "Enter at least one value."),
-        (" ".join(f"{number}e-4" for number in range(1, 34)), "At most 32 values."),
         ("1e-3, 2e-3", ""),
     ):
         editor.typed.selectAll()

@@ -14,7 +14,6 @@ from app.core import sweep
 from app.core.sweep import PlannedRun
 from app.knob_texts import knob_label
 from app.pages.setup.form import SetupForm, format_value
-from app.pages.setup.texts import format_input_error
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -91,11 +90,11 @@ class SweepParameterEditor(QWidget):
         if knob is not None:
             values, invalid = sweep.parse_values(knob, self.typed.text())
             if invalid:
-                error = _format_invalid(knob, invalid)
+                quoted = tr("common.list_separator").join(f"“{value}”" for value in invalid[:_MAX_QUOTED])
+                quoted += "…" if len(invalid) > _MAX_QUOTED else ""
+                error = tr("queue.values_not_allowed", values=quoted, range=formatting.format_allowed_values(knob))
             elif not values:
                 error = tr("queue.value_required")
-            elif len(values) > sweep.MAX_VALUES:
-                error = tr("queue.max_values", count=sweep.MAX_VALUES)
             else:
                 self.values = values
         set_text_if_changed(self.error, error)
@@ -199,15 +198,3 @@ class SweepDialog(QDialog):
     def _add(self) -> None:
         self.added.emit(self._valid_runs)
         self.accept()
-
-
-def _format_invalid(knob: Knob, invalid: list[str]) -> str:
-    quoted = tr("common.list_separator").join(f"“{value}”" for value in invalid[:_MAX_QUOTED])
-    if len(invalid) > _MAX_QUOTED:
-        quoted += "…"
-    if len(invalid) > 1:
-        return tr("queue.values_not_allowed", values=quoted, range=formatting.format_allowed_values(knob))
-    reason = format_input_error(knob, invalid[0])
-    if invalid[0] in reason.split("”")[0]:  # quoted already
-        return reason
-    return tr("queue.value_invalid", value=quoted, why=reason)
