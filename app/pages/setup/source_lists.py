@@ -204,7 +204,8 @@ class SourceEditor(TranslatableWidget):
                 self._menu.addSeparator()
             name = formatting.format_data_source(path)
             elided = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, _MAX_MENU_WIDTH)
-            self._menu.addAction(elided.replace("&", "&&"), lambda path=path: self._add([path]))
+            action = self._menu.addAction(elided.replace("&", "&&"))
+            action.triggered.connect(lambda *_, path=path: self._add([path]))
 
     def retranslate(self) -> None:
         name, files_title, folder_title, _ = map(tr, _TEXTS[self._kind])
