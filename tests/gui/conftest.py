@@ -12,8 +12,9 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 
 import pytest
 import shiboken6
+from PySide6.QtCore import QEvent
 from PySide6.QtGui import QFontInfo, QTextCursor
-from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTextEdit
+from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.__main__ import configure_application
@@ -76,7 +77,6 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
     ) -> Controller:
         if qapp.applicationName() != "Traindeck":  # setting the style again takes a sixth of a window's time
             configure_application(qapp)
-        qapp.setStyleSheet("")  # with that of the last window, each addWidget would polish its children
         spoken: Language = "zh" if language == "zh" else "en"
         qapp.setFont(style.ui_font(spoken))
         translator.set_language(spoken)
@@ -97,4 +97,8 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
             process_.shutdown(grace_s=0.1)
         controller.shutdown()
         shiboken6.delete(controller.window)  # or every later style sheet polishes it again
+    for widget in qapp.topLevelWidgets():  # likewise the menus that pyqtgraph leaves
+        if isinstance(widget, QMenu):
+            widget.deleteLater()
+    qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     translator.set_language("en")
