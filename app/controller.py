@@ -309,12 +309,12 @@ class Controller(QObject):
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""
         machine, blocked, checking = self.active_run.machine, self._blocked_text(), self.check_job.running is not None
-        self.window.run_bar.display(machine, blocked, checking=checking)
-        self.window.run_bar.set_queue_enabled(self.form.blocked_reason, possible=self.queue_controller.is_open)
-        self.setup_controller.display()
         self.window.menus.display(
             machine, blocked=bool(blocked), checking=checking, active_run_shown=self.viewed_run is None
         )
+        self.window.run_bar.display(machine, blocked)
+        self.window.run_bar.set_queue_enabled(self.form.blocked_reason, possible=self.queue_controller.is_open)
+        self.setup_controller.display()
 
     def _blocked_text(self) -> str:
         found = self._find_blocker()

@@ -7,13 +7,12 @@ from typing import Final
 
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
-from PySide6.QtWidgets import QMainWindow, QMenu, QPushButton
+from PySide6.QtWidgets import QMainWindow, QMenu
 
 from app.core.command_line import SHELLS
 from app.core.run_state import RunState, RunStateMachine
 from app.pages.registry import PAGES
 from app.texts import tr
-from app.widgets.basic import set_text_if_changed
 
 _SEPARATOR: Final = ("", "")
 _Command = tuple[str, ...]  # name, key of the text, shortcuts
@@ -142,18 +141,6 @@ class Menus(QObject):
         """Connect commands, by name, to what they do."""
         for name, slot in slots.items():
             self.actions[name].triggered.connect(lambda _=False, slot=slot: slot())
-
-    def bind_button(self, name: str, button: QPushButton) -> None:
-        """Let a button trigger a command, with its text, and enabled with it."""
-        action = self.actions[name]
-
-        def update() -> None:
-            button.setEnabled(action.isEnabled())
-            set_text_if_changed(button, action.text())
-
-        button.clicked.connect(action.trigger)
-        action.changed.connect(update)
-        update()
 
     # --- state --------------------------------------------------------------------------------------------
 

@@ -16,13 +16,13 @@ from app.widgets.basic import (
     card,
     horizontal_layout,
     label,
-    move_focus,
     plain_tooltip,
     push_button,
     set_object_name,
     set_text_if_changed,
     vertical_layout,
 )
+from app.widgets.table import bind_button
 from app.window.commands import Menus
 
 _PROGRESS_STEPS = 1000
@@ -35,7 +35,7 @@ class RunBar(TranslatableWidget):
 
     def __init__(self, palette: Palette, commands: Menus) -> None:
         super().__init__()
-        self._machine = RunStateMachine()
+        self._machine, self._commands = RunStateMachine(), commands
         self._blocked = ""
         self.start, self.queue = push_button("primary"), push_button("addToQueue")
         self.check, self.pause = push_button("check"), push_button("pause")
@@ -59,19 +59,20 @@ class RunBar(TranslatableWidget):
         inner.addWidget(lower_row)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(card(inner))
-        for name in ("start", "check", "pause", "resume", "stop"):
-            commands.bind_button(name, getattr(self, name))
+        self._buttons = {name: getattr(self, name) for name in ("start", "check", "pause", "resume", "stop")}
+        for name, button in self._buttons.items():
+            bind_button(button, commands.actions[name], self.start)
         self.queue.clicked.connect(commands.actions["add_to_queue"].trigger)
         self.show_reason_button.clicked.connect(self.show_reason_clicked)
         self.retheme(palette)
         self.retranslate()
         lower_row.setMinimumHeight(self.show_reason_button.sizeHint().height())
 
-    def display(self, machine: RunStateMachine, blocked: str, *, checking: bool = False) -> None:
-        """`blocked`: why a run cannot be started, or empty. `checking`: a check is running."""
+    def display(self, machine: RunStateMachine, blocked: str) -> None:
+        """`blocked`: why a run cannot be started, or empty."""
         self._machine, self._blocked = machine, blocked
-        if checking:
-            move_focus(self.check, self.start)
+        for name, button in self._buttons.items():
+            set_text_if_changed(button, self._commands.actions[name].text())
         self.start.setToolTip(blocked)
         # Check and Pause share a place: they are never possible at the same time.
         self.check.setVisible(machine.can_start)
