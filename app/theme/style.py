@@ -28,12 +28,11 @@ QToolTip { color: $text; background: $surface; border: 1px solid $border; paddin
 #card { background: $surface; border: 1px solid $border; border-radius: 6px; }
 #muted { color: $muted; }
 #section { font-weight: 600; }
-#fieldError, #error { color: $bad; }
-#good { color: $good; }
-#warnText { color: $warn; }
-#tileValue { font-size: 17pt; font-weight: 600; }
+#good, QLabel[level="good"] { color: $good; }
+#warnText, QLabel[level="warn"] { color: $warn; }
+#fieldError, #error, QLabel[level="bad"] { color: $bad; }
+#tileValue, #welcomeTitle { font-size: 17pt; font-weight: 600; }
 #stateWord { font-size: 13pt; font-weight: 600; }
-#welcomeTitle { font-size: 17pt; font-weight: 600; }
 #pathLine { background: $border; min-width: 4px; }
 QToolButton[step="true"] { background: transparent; border: 1px solid transparent; padding: 2px 4px; }
 QToolButton[step="true"]:hover { background: $hover; }
@@ -41,9 +40,6 @@ QToolButton[step="true"]:focus { border-color: $accent; }
 QToolButton[mark="next"] { color: $accent; }
 QToolButton[mark="open"] { color: $muted; }
 #verdict { font-size: 11pt; font-weight: 600; }
-QLabel[level="good"] { color: $good; }
-QLabel[level="warn"] { color: $warn; }
-QLabel[level="bad"] { color: $bad; }
 
 QLineEdit, QDoubleSpinBox, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     background: $field; border: 1px solid $border; border-radius: 4px;
@@ -93,11 +89,9 @@ QToolButton#flat, QPushButton#flat { background: transparent; border: 1px solid 
 QPushButton#link { background: transparent; border: 1px solid transparent; padding: 1px 2px;
     min-height: 16px; color: $accent; }
 QLabel#hint { color: $muted; padding: 2px 4px; }
-QPushButton#link:hover { background: $hover; }
-QPushButton#link:focus { border-color: $accent; }
 QPushButton#link:disabled { color: $muted; }
-QToolButton#flat:hover, QPushButton#flat:hover { background: $hover; }
-QToolButton#flat:focus, QPushButton#flat:focus { border-color: $accent; }
+QPushButton#link:hover, QToolButton#flat:hover, QPushButton#flat:hover { background: $hover; }
+QPushButton#link:focus, QToolButton#flat:focus, QPushButton#flat:focus { border-color: $accent; }
 QToolButton::menu-indicator, QPushButton#link::menu-indicator { image: none; width: 0; }
 QToolButton#moreForRuns { padding-right: 24px; }
 QToolButton#moreForRuns::menu-indicator { image: url("$images/chevron-$name.png"); width: 12px; height: 12px;
@@ -109,9 +103,6 @@ QTabBar::tab { background: transparent; color: $muted; padding: 7px 6px; margin-
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:focus { border-bottom-color: $text; }
-QTabBar QToolButton { background: $window; border: 0; padding: 0; }
-QTabBar QToolButton::left-arrow { image: url("$images/back-$name.png"); width: 12px; height: 12px; }
-QTabBar QToolButton::right-arrow { image: url("$images/forward-$name.png"); width: 12px; height: 12px; }
 
 QProgressBar { background: $hover; border: 0; border-radius: 4px; max-height: 8px; min-height: 8px; }
 QProgressBar::chunk { background: $accent; border-radius: 4px; }
