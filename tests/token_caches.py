@@ -46,7 +46,6 @@ def _build(
         writer = TokenFileWriter(folder / split, VOCAB_SIZE)
         for ids, spans in train if split == "train" else ():
             add_document(writer, ids, spans)
-        writer.finish()
-        counts[split] = {"documents": writer.documents, "tokens": writer.tokens}
+        counts[split] = writer.finish()
     meta = {"vocab_size": VOCAB_SIZE, "end_of_text": END_OF_TEXT, **counts}
     return load_prepared(folder, task, meta, config, NullReporter())

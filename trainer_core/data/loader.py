@@ -312,7 +312,7 @@ class BatchLoader:
         order = EpochOrder(self.samples, config.batch_size, config.seed, _shuffle_block_size(prepared))
         self._sampler = _BatchSampler(order)
         uses_workers = settings.num_workers > 0
-        self._loader: DataLoader[SequenceItem] = DataLoader(
+        self._loader: DataLoader[SequenceItem] | None = DataLoader(
             dataset,
             batch_sampler=self._sampler,
             num_workers=settings.num_workers,
@@ -334,6 +334,7 @@ class BatchLoader:
     def iterate_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Batches from position `start` to the end of an epoch (both from 0). Does not use the global RNG."""
         self._sampler.epoch, self._sampler.start = epoch, start
+        assert self._loader is not None, "closed"
         self._iterator = iter(self._loader)
         for batch in self._iterator:
             yield replace(batch, epoch=epoch)
@@ -361,7 +362,7 @@ class BatchLoader:
         """End the loader processes, and close the files."""
         # A private method of torch; without it, processes end when the iterator is deleted.
         getattr(self._iterator, "_shutdown_workers", lambda: None)()
-        self._iterator = iter(())
+        self._iterator, self._loader = iter(()), None
         self._dataset.close()
 
 

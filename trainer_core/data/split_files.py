@@ -67,7 +67,7 @@ def is_example(number: int, documents: int) -> bool:
     return documents <= _MAX_EXAMPLES or example_rank(number) < 2**64 * _MAX_EXAMPLES // documents
 
 
-class SplitWriter:
+class SplitWriter(TokenFileWriter):
     """Writes the documents of one split.
 
     Adds to plain text the prefix of the tokenizer (e.g. `<bos>`) and the end-of-text token.
@@ -76,9 +76,9 @@ class SplitWriter:
     def __init__(
         self, folder: Path, codec: Codec, state: WriterState | None, validation: bool, keep_tokens: bool
     ) -> None:
+        super().__init__(folder, codec.vocab_size, state, keep_tokens)
         state = state or {}
-        self._writer = TokenFileWriter(folder, codec.vocab_size, state, keep_tokens)
-        self._end_of_text, self._validation, self._keep_tokens = codec.end_of_text, validation, keep_tokens
+        self._end_of_text, self._validation = codec.end_of_text, validation
         self._prefix = np.array(codec.prefix_ids, np.int64)
         # Of the last document. A text in several parts ends when the next one begins.
         self._last_number, self._last_unit = state.get("number", -1), state.get("unit", -1)
@@ -87,22 +87,21 @@ class SplitWriter:
         """Append the `wanted` documents of a batch."""
         documents = [batch[index] for index in np.flatnonzero(wanted).tolist()]
         lengths = encoded.lengths[wanted]
-        whole = bool(wanted.all())
-        ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
+        ids = encoded.ids[np.repeat(wanted, encoded.lengths)]
         locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
         if len(encoded.span_counts):
-            spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
+            spans = encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
             kept = self._select_texts(documents) if self._validation else []
             texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
-            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
+            self.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
             return
         ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
         texts = [{"text": one.text[:_KEPT_TEXT_CHARS], "number": number} for number, one in self._select_texts(firsts)]
         locations = locations if self._keep_tokens else locations[new]
         hashes = encoded.hashes[wanted]
-        self._writer.add_block(TokenBlock(ids, begins, texts=texts, row_locations=locations, hashes=hashes))
+        self.add_block(TokenBlock(ids, begins, texts=texts, row_locations=locations, hashes=hashes))
 
     def _insert_document_boundaries(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]
@@ -129,21 +128,16 @@ class SplitWriter:
     def _select_texts(self, documents: list[Document]) -> list[tuple[int, Document]]:
         """Documents whose text is kept, with their numbers in the split: the first training documents, and the held-out
         documents that `is_example` selects."""
-        first = self._writer.documents
-        numbered = list(enumerate(documents, first))
+        numbered = list(enumerate(documents, self.documents))
         if not self._validation:
-            return numbered[: max(0, _MAX_TRAIN_TEXTS - first)]
+            return numbered[: max(0, _MAX_TRAIN_TEXTS - self.documents)]
         return [(number, document) for number, document in numbered if is_example(number, number + 1)]
 
     def commit(self) -> WriterState:
-        return {**self._writer.commit(), "number": self._last_number, "unit": self._last_unit}
+        return {**super().commit(), "number": self._last_number, "unit": self._last_unit}
 
     def finish(self) -> dict[str, int]:
-        """End the last text and close. Returns the number of documents and tokens."""
+        """As `TokenFileWriter.finish`; ends the last text."""
         if self._last_number >= 0:
-            self._writer.add_block(TokenBlock(np.array([self._end_of_text], np.int64), EMPTY_INT64))
-        self._writer.finish()
-        return {"documents": self._writer.documents, "tokens": self._writer.tokens}
-
-    def abort(self) -> None:
-        self._writer.abort()
+            self.add_block(TokenBlock(np.array([self._end_of_text], np.int64), EMPTY_INT64))
+        return super().finish()

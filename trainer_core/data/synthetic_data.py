@@ -28,8 +28,7 @@ def build_synthetic_cache(folder: Path, config: Config, task: Task, vocab_size: 
     for split, count in zip(SPLITS, (sequences, config.batch_size), strict=True):
         writer = TokenFileWriter(folder / split, vocab_size)
         writer.add_block(_block(count, config.max_seq_len, task, vocab_size, divided))
-        writer.finish()
-        meta[split] = {"documents": writer.documents, "tokens": writer.tokens}
+        meta[split] = writer.finish()
     prepared = load_prepared(folder, task, meta, config, NullReporter())
     Codec(train(["synthetic"], _VOCAB_SIZE, config.pre_tokenizer, NullReporter().poll)).save(prepared.tokenizer)
     return prepared

@@ -120,8 +120,8 @@ class TokenFileWriter:
         sizes = {name: file.tell() for name, file in self._files.items()}
         return {"tokens": self.tokens, "documents": self.documents, "spans": self._num_spans, **sizes}
 
-    def finish(self) -> None:
-        """Write the final offsets, flush and close."""
+    def finish(self) -> dict[str, int]:
+        """Write the final offsets, flush and close. Returns the number of documents and tokens."""
         try:
             self._write("offsets.bin", np.array([self.tokens]), "<i8")
             if self._files["span_offsets.bin"].tell():  # conversations, possibly without any spans
@@ -129,6 +129,7 @@ class TokenFileWriter:
             self.commit()
         finally:
             self.abort()
+        return {"documents": self.documents, "tokens": self.tokens}
 
     def abort(self) -> None:
         """Close all files without flushing."""
