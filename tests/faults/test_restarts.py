@@ -76,6 +76,7 @@ def begin(
         env=environment(home) | more,
         cwd=home,
         bufsize=0,  # see tests.core.trainer.start
+        start_new_session=True,
     )
 
 
@@ -147,11 +148,12 @@ def test_a_killed_trainer_is_reported_and_not_restarted(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
-def test_ctrl_c_stops_the_child_without_a_restart(home: Path) -> None:
-    process = begin(home, "stopped")
+@pytest.mark.parametrize("receiver", ["process", "terminal"])
+def test_ctrl_c_stops_the_child_without_a_restart(home: Path, receiver: str) -> None:
+    process = begin(home, f"stopped {receiver}", steps=5000)
     hello = read_hello(process)
     assert hello.pid != process.pid
-    process.send_signal(signal.SIGINT)
+    (os.kill if receiver == "process" else os.killpg)(process.pid, signal.SIGINT)
     ended = finish(process)
     assert ended.code == 3
     assert ended.of(protocol.Done)[0].reason == "stopped"

@@ -10,6 +10,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -88,6 +89,7 @@ def train(texts: Iterable[str], vocab_size: int, pre_tokenizer: PreTokenizer, po
 
 
 def _send_trained(sender: Connection, sample: list[str], vocab_size: int, pre_tokenizer: PreTokenizer) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches every process of a terminal; the parent handles it
     sender.send(_train(sample, vocab_size, pre_tokenizer).to_str())
 
 
