@@ -45,8 +45,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
-    def nvmlDeviceGetName(self, card: int) -> str | bytes:
-        return "NVIDIA RTX A6000" if card == 0 else b"Old Card"
+    def nvmlDeviceGetName(self, card: int) -> str:
+        return "NVIDIA RTX A6000" if card == 0 else "Old Card"
 
     def nvmlDeviceGetUUID(self, card: int) -> str:
         return f"GPU-{card}a0b1c2d-0000"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer_core.system.shared_gpu_memory import SharedGpuMemoryCounter, sum_for_process
+from trainer_core.system.shared_gpu_memory import SharedGpuMemoryCounter
 
 GIB = 1024**3
 MORE_DATA = ctypes.c_int32(0x800007D2).value  # as ctypes returns it
@@ -61,7 +61,7 @@ def test_invalid_values_are_skipped() -> None:
 def test_an_unlisted_process_has_no_value() -> None:
     assert make_counter([("pid_99_luid_0_phys_0", 0, 10)]).read() is None
     assert make_counter([]).read() is None
-    assert sum_for_process([("pid_123_x", 5)], 12) is None
+    assert make_counter([("pid_123_luid_0_phys_0", 0, 5)], 12).read() is None
 
 
 def test_the_real_counter_never_raises() -> None:

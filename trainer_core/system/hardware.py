@@ -57,16 +57,14 @@ def probe(library: Any = None) -> MachineInfo:
     """Probe the machine once; about 20 ms. `library` replaces `pynvml` in tests."""
     with nvml.nvml_session(library) as (module, reason, detail):
         gpus = tuple(map(_describe_gpu, nvml.list_devices(module)))
-        version = nvml.query(module, "nvmlSystemGetCudaDriverVersion_v2") or nvml.query(
-            module, "nvmlSystemGetCudaDriverVersion"
-        )
-        driver = nvml.decode_text(nvml.query(module, "nvmlSystemGetDriverVersion"))
+        version = nvml.query(module, "nvmlSystemGetCudaDriverVersion_v2")
+        driver = nvml.query(module, "nvmlSystemGetDriverVersion")
     total, available = system_memory()
     return MachineInfo(
         gpus=gpus,
         no_gpu_reason=None if gpus else reason or "no_devices",
         no_gpu_detail=detail,
-        driver_version=driver or None,
+        driver_version=driver,
         max_cuda_version=(version // 1000, version % 1000 // 10) if version else None,
         ram_total=total,
         ram_available=available,

@@ -48,8 +48,8 @@ class NvmlDevice:
     def __init__(self, module: Any, index: int) -> None:
         self._module, self.index = module, index
         self._handle = query(module, "nvmlDeviceGetHandleByIndex", index)
-        self.name = decode_text(self.query("nvmlDeviceGetName")) or f"GPU {index}"
-        self.uuid = decode_text(self.query("nvmlDeviceGetUUID"))
+        self.name = str(self.query("nvmlDeviceGetName") or f"GPU {index}")
+        self.uuid = str(self.query("nvmlDeviceGetUUID") or "")
         self._initial_energy_mj = self.query("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
 
     def query(self, function: str, *arguments: Any) -> Any:
@@ -75,8 +75,3 @@ class NvmlDevice:
 
 def list_devices(module: Any) -> list[NvmlDevice]:
     return [NvmlDevice(module, index) for index in range(query(module, "nvmlDeviceGetCount") or 0)]
-
-
-def decode_text(value: Any) -> str:
-    """Older pynvml returns bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
