@@ -154,9 +154,7 @@ class CommandContext:
         text = f"{type(error).__name__}: {error}"
         found = error_codes.classify_exception(error)
         if found is not None and found.code == "disk.full":
-            full = files.disk_full_error(self._run.path if self._run else Path.cwd(), 0)
-            full.detail = text
-            return full
+            return files.disk_full_error(self._run.path if self._run else Path.cwd(), 0, error)
         if found is not None:
             return TraindeckError(found.code, detail=text, **{"step": self.run_context.step or 0, **found.params})
         log = str(self._run.log) if self._run else "stderr"

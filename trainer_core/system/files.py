@@ -172,24 +172,19 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(place).free
 
 
-def is_disk_full(error: OSError) -> bool:
-    """Whether an error means a full disk or an exceeded quota."""
-    return error.errno in _DISK_FULL or getattr(error, "winerror", None) in _WINDOWS_DISK_FULL
-
-
 @contextlib.contextmanager
 def translate_os_errors(path: Path, needed: int = 0) -> Iterator[None]:
     """Convert an `OSError` of writing below `path` to `disk.full` or `disk.not_writable`."""
     try:
         yield
     except OSError as error:
-        if is_disk_full(error):
+        if error.errno in _DISK_FULL or getattr(error, "winerror", None) in _WINDOWS_DISK_FULL:
             raise disk_full_error(path, needed, error) from error
         reason = error.strerror or type(error).__name__
         raise TraindeckError("disk.not_writable", detail=str(error), path=str(path), reason=reason) from error
 
 
-def disk_full_error(path: Path, needed: int, error: OSError | None = None) -> TraindeckError:
+def disk_full_error(path: Path, needed: int, error: Exception | None = None) -> TraindeckError:
     """The `disk.full` error for a write of `needed` bytes at `path`."""
     mib = 1024 * 1024
     free_mib = free_bytes(path) // mib + 1  # the message says "less than"
