@@ -5,7 +5,7 @@ Signals go up from views and processes; `render` passes state down, from one tim
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +62,6 @@ class Controller(QObject):
         super().__init__()
         self._settings_store = settings_store
         self._settings = settings_store.settings
-        self.load_preset = cache(presets.load)  # by name; each file is read once
         self._first_paint_done = False
         self.form = SetupForm(self)
         self.preview_job = DataPreviewJob(self.form, preview_process)
@@ -109,7 +108,7 @@ class Controller(QObject):
         self._connect_pages()
         self._build_welcome_page()
         self._first_paint_done = True
-        self.window.setup.presets.set_presets([self.load_preset(name) for name in presets.names()])
+        self.window.setup.presets.set_presets([presets.load(name) for name in presets.names()])
         self.queue_controller.open()
         self._refresh_runs()
         self.setup_controller.start()
@@ -123,9 +122,8 @@ class Controller(QObject):
 
         run, probe = self.active_run, GpuProbe(self)
         self.welcome_page = WelcomePage(
-            self.window, self.form, self._settings, self._history, run, probe,
-            load_preset=self.load_preset, start_run=self.start_run,
-        )  # fmt: skip
+            self.window, self.form, self._settings, self._history, run, probe, self.start_run
+        )
         for shown in (run.about_to_start, run.event_received, self._run_viewer.opened):
             shown.connect(self.welcome_page.show_plots)
         self.welcome_page.open_if_first_run()
@@ -328,8 +326,9 @@ class Controller(QObject):
 
     def _restore(self) -> None:
         settings = self._settings
-        if settings.preset in presets.names():
-            self.form.choose_preset(self.load_preset(settings.preset))
+        if settings.preset:
+            name = settings.preset if settings.preset in presets.names() else self.form.preset.name
+            self.form.load(presets.load(name), settings.data, settings.values)
         self.window.setup.presets.set_presets([self.form.preset])  # the others follow after the first paint
         window_state.restore_window_state(settings, self.form, self.window)
         self.appearance_controller.update_menu_checks()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,8 +34,8 @@ class SourceSummary:
         return bool(self.missing) or not self.files
 
 
-def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] = lambda: True) -> SourceSummary:
-    """Read names and sizes. `should_continue` is polled; False returns what was found so far."""
+def summarize_sources(paths: Sequence[str]) -> SourceSummary:
+    """Read names and sizes, for at most two seconds."""
     from trainer_core.data.formats import format_from_name  # 20 ms that would delay the start of the window
 
     deadline, formats = time.monotonic() + _TIMEOUT_S, Counter[str]()
@@ -48,7 +48,7 @@ def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] 
             missing.append(source)
             continue
         for path, status in _iter_files(Path(source)):
-            if files >= MAX_FILES or time.monotonic() > deadline or not should_continue():
+            if files >= MAX_FILES or time.monotonic() > deadline:
                 truncated = True
                 break
             kind, _ = format_from_name(path)
@@ -76,7 +76,7 @@ def _iter_files(source: Path) -> Iterator[tuple[Path, os.stat_result]]:
                     yield (path := Path(folder, name)), path.stat()
 
 
-def inspect_tokenizer(paths: Sequence[str], _should_continue: Callable[[], bool]) -> SourceSummary:
+def inspect_tokenizer(paths: Sequence[str]) -> SourceSummary:
     """Summary of the first path: missing unless it is a file, or a folder with a tokenizer.json."""
     try:
         path = Path(paths[0]).expanduser()

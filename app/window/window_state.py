@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:
-    """Restore form, pages and geometry. The preset of the form is already selected."""
-    if settings.preset:
-        form.restore(settings.data, settings.values)
+    """Restore pages and geometry. The form is already restored."""
     form.undo_stack.clear()
     window.setup.data.recent = settings.recent_data
     restore_geometry(settings.geometry, window)

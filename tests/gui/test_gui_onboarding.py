@@ -272,7 +272,7 @@ def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBo
     assert controller.setup_controller.drop_indicator.text() == ""
     assert controller.form.data == [str(folder), str(table)]
     seen = controller.window.setup.data.summary
-    qtbot.waitUntil(lambda: seen.text() == "Text, JSON Lines · 4 files · 1.5 KiB", timeout=5_000)
+    qtbot.waitUntil(lambda: seen.text() == "text, jsonl · 4 files · 1.5 KiB", timeout=5_000)
     assert table.exists()
 
 

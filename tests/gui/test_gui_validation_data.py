@@ -53,7 +53,7 @@ def test_files_are_added_by_the_buttons_and_removed_by_key(
     assert form.data == ["builtin:python"]
     assert shown.list.isVisible()
     assert arguments(controller)[-4:] == ["--validation-data", str(table), "--validation-data", str(table.parent)]
-    qtbot.waitUntil(lambda: "JSON Lines" in shown.summary.text(), timeout=5_000)
+    qtbot.waitUntil(lambda: "jsonl" in shown.summary.text(), timeout=5_000)
     shown.list.item(1).setSelected(True)
     qtbot.keyClick(shown.list, Qt.Key.Key_Delete)
     assert form.validation_data == [str(table)]

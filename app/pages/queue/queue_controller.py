@@ -125,11 +125,10 @@ class QueueController(QObject):
     def load_into_form(self, item: QueueItem) -> None:
         """Load the settings and data of an item into the form."""
         try:
-            self.form.load_preset(presets.load(item.preset))
+            self.form.load(presets.load(item.preset), list(item.data), item.changes)
         except TraindeckError as error:
             self._show_error(error)
             return
-        self.form.restore(list(item.data), item.changes)
         self.form.set_run_name(item.name)
 
     def on_run_moved(self, old: Path, new: Path | None) -> None:

@@ -122,9 +122,13 @@ class SetupForm(QObject):
         data = _data_of(preset) if self.data in ([], _data_of(self.preset)) else self.data
         self._commit("preset", replace(self._content, preset=preset, data=data), keep=True)
 
-    def load_preset(self, preset: Preset) -> None:
-        """Reset all settings and the data to those of a preset."""
-        self._commit("preset", replace(self._content, preset=preset, data=_data_of(preset), typed={}))
+    def load(self, preset: Preset, data: list[str] | None = None, values: Mapping[str, Any] | None = None) -> None:
+        """Reset the form to a preset, with the data and changed settings of an earlier run or session."""
+        base = {name: preset.knobs.get(name, knobs()[name].default) for name in form_knobs()}
+        changes = {name: value for name, value in (values or {}).items() if name in base and value != base[name]}
+        typed = {name: format_value(value) for name, value in changes.items()}
+        data = _data_of(preset) if data is None else data
+        self._commit("preset", replace(self._content, preset=preset, data=data, typed=typed))
 
     def dismiss_kept(self) -> None:
         """Clear `kept`, without an undo step."""
@@ -200,13 +204,6 @@ class SetupForm(QObject):
         """Reset settings, all without `names`, to the values of the preset."""
         typed = {name: text for name, text in self._content.typed.items() if names and name not in names}
         self._commit(names[0] if len(names) == 1 else "settings", replace(self._content, typed=typed))
-
-    def restore(self, data: list[str], values: Mapping[str, Any]) -> None:
-        """Restore the data and settings of an earlier run or session."""
-        known = [name for name in form_knobs() if name in values and values[name] != self.base_value(name)]
-        typed = {name: format_value(values[name]) for name in known}
-        self.kept = ()
-        self._commit("settings", replace(self._content, data=data, typed=typed))
 
     def is_changed(self, name: str) -> bool:
         """Whether the value is invalid or differs from the preset."""

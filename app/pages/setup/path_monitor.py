@@ -29,10 +29,10 @@ class PathMonitor(QObject):
         form: SetupForm,
         name: str,
         get_paths: Callable[[], list[str]],
-        inspect: Callable[[list[str], Callable[[], bool]], SourceSummary],
+        inspect: Callable[[list[str]], SourceSummary],
         format_problem: Callable[[SourceSummary], str],
     ) -> None:
-        """`name`: field of the form. `inspect(paths, should_continue)` runs in a thread."""
+        """`name`: field of the form. `inspect` runs in a thread."""
         super().__init__(parent)
         self._form, self._name = form, name
         self._get_paths, self._inspect, self._format_problem = get_paths, inspect, format_problem
@@ -72,7 +72,7 @@ class PathMonitor(QObject):
             threading.Thread(target=self._run, args=(self._paths,), daemon=True).start()
 
     def _run(self, paths: list[str]) -> None:
-        result = self._inspect(paths, lambda: self._paths is paths)
+        result = self._inspect(paths)
         with contextlib.suppress(RuntimeError):  # the window has been closed
             self._inspected.emit(paths, result)
 

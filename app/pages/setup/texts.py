@@ -16,9 +16,6 @@ from trainer_core.config import Knob, knobs
 _MAX_QUOTED_CHARS: Final = 24
 _MAX_FORMATS: Final = 3
 _LENGTH_KNOBS: Final = ("max_steps", "max_epochs", "batch_size", "gradient_accumulation_steps")
-_FORMAT_NAMES: Final = {
-    "jsonl": "JSON Lines", "json": "JSON", "csv": "CSV", "tsv": "TSV", "parquet": "Parquet", "arrow": "Arrow",
-}  # fmt: skip
 
 
 def format_input_error(knob: Knob, text: str) -> str:
@@ -86,8 +83,7 @@ def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tu
     more = "+" if summary.truncated else ""
     count = f"{formatting.format_count(summary.files)}{more}"
     files = tr("setup.one_file") if summary.files == 1 else tr("setup.file_count", count=count)
-    names = {**_FORMAT_NAMES, "text": tr("setup.text"), "tar": tr("setup.tar_archive")}
-    formats = tr("setup.list_separator").join(names.get(name, name) for name in summary.formats[:_MAX_FORMATS])
+    formats = tr("setup.list_separator").join(summary.formats[:_MAX_FORMATS])
     return f"{formats} · {files} · {formatting.format_file_size(summary.bytes)}{more}", False
 
 

@@ -32,6 +32,7 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from app.window.main_window import MainWindow
+from trainer_core import presets
 from trainer_core.presets import Preset
 
 if TYPE_CHECKING:
@@ -53,14 +54,13 @@ class WelcomePage(TranslatableWidget):
         history: RunHistory,
         active_run: ActiveRun,
         probe: GpuProbe,
-        *,
-        load_preset: Callable[[str], Preset],
         start_run: Callable[[], None],
     ) -> None:
         super().__init__()
         self._window, self._form, self._settings, self._history = window, form, settings, history
-        self._active_run, self._probe, self._load_preset, self._start_run = active_run, probe, load_preset, start_run
-        self.machine: MachineInfo | None = None  # None until the hardware is probed
+        self._active_run, self._probe, self._start_run = active_run, probe, start_run
+        self.machine: MachineInfo | None = None  # None until the hardware is probed, like the recommended preset
+        self._recommended: Preset | None = None
         self._title, self._subtitle = label("welcomeTitle", wrap=True), label("muted", wrap=True)
         self._machine_title, self._hardware_grid = label("section"), QGridLayout()
         self.driver_problem_label = label("warnText", wrap=True, hidden=True)
@@ -152,27 +152,24 @@ class WelcomePage(TranslatableWidget):
     # --- content -----------------------------------------------------------------------------------------
 
     def _on_machine(self, machine: MachineInfo) -> None:
-        self.machine = machine
+        self.machine, self._recommended = machine, presets.load(recommend_preset(machine))
         fill_grid(self._hardware_grid, _format_hardware(machine))
         self.refresh()
 
-    def _recommended_preset(self) -> Preset | None:
-        return self._load_preset(recommend_preset(self.machine)) if self.machine is not None else None
-
     def _use_preset(self) -> None:
-        if (preset := self._recommended_preset()) is not None:
-            self._form.choose_preset(preset)
+        if self._recommended is not None:
+            self._form.choose_preset(self._recommended)
             self._window.setup.data.list.setFocus()
 
     def _start_quickstart(self) -> None:
-        self._form.load_preset(self._load_preset(_QUICKSTART_PRESET))
+        self._form.load(presets.load(_QUICKSTART_PRESET))
         self._start_run()
 
     def refresh(self) -> None:
         """Show the state of form and runs; cheap if it has not changed."""
         if self.isHidden():
             return
-        machine, preset, language = self.machine, self._recommended_preset(), current_language()
+        machine, preset, language = self.machine, self._recommended, current_language()
         is_selected = preset is not None and self._form.preset.name == preset.name
         can_start = self._active_run.machine.can_start
         problem = self._format_driver_problem(machine) if machine else ""
