@@ -93,7 +93,7 @@ class MainWindow(QMainWindow):
         })  # fmt: skip
         self.tabs.currentChanged.connect(lambda: self.page_shown.emit(self.page))
         self.plots.performance_requested.connect(lambda: self.show_page("performance"))
-        self.setup.all_settings_requested.connect(lambda: self.show_page("settings"))
+        self.setup.all_settings.clicked.connect(lambda: self.show_page("settings"))
         self.retranslate()
 
     def _build_layout(self) -> None:

@@ -61,17 +61,17 @@ def test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values(
     for name, field in fields.items():
         for text in invalid_values(field.knob):
             type_into(qtbot, field, text)
-            what = (name, text, field.error_text)
+            what = (name, text, field.error.text())
             assert field.editor.property("wrong"), what
             assert controller._blocked_text(), what
-            assert not is_incomplete(field.knob, field.error_text, language), what
-            assert description(field.editor).startswith(field.error_text), what
+            assert not is_incomplete(field.knob, field.error.text(), language), what
+            assert description(field.editor).startswith(field.error.text()), what
         controller.form.reset(name)
         for text in limits(field.knob):
             controller.form.set_text(name, text)
             assert controller.form.is_valid(name), (name, text)
         controller.form.reset(name)
-        assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False), name
+        assert (field.error.text(), bool(field.editor.property("wrong"))) == ("", False), name
         help_ = formatting.replace_flags_with_labels(knob_help(field.knob))
         assert description(field.editor).startswith(help_), name
 
@@ -106,7 +106,7 @@ def test_a_conflict_is_described_at_every_involved_field(make_window: MakeWindow
     fields = all_fields(controller, qtbot)
     before = description(fields["hidden_dim"].editor)
     type_into(qtbot, fields["n_heads"], "7")
-    error = fields["n_heads"].error_text
+    error = fields["n_heads"].error.text()
     for name in ("n_heads", "hidden_dim"):
         assert description(fields[name].editor).startswith(error), name
     controller.form.reset("n_heads")
@@ -180,17 +180,17 @@ def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
     folder = tmp_path / "a b 模型"
     folder.mkdir()
     type_into(qtbot, field, str(folder))
-    qtbot.waitUntil(lambda: "Tokenizer not found at this path" in field.error_text, timeout=10_000)
-    assert description(field.editor).startswith(field.error_text)
+    qtbot.waitUntil(lambda: "Tokenizer not found at this path" in field.error.text(), timeout=10_000)
+    assert description(field.editor).startswith(field.error.text())
     assert field.editor.property("wrong")
-    assert controller._blocked_text() == field.error_text
+    assert controller._blocked_text() == field.error.text()
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # it is checked again
     qtbot.waitUntil(lambda: not controller._blocked_text(), timeout=10_000)
-    assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False)
+    assert (field.error.text(), bool(field.editor.property("wrong"))) == ("", False)
     type_into(qtbot, field, str(folder / "gone.json"))
-    qtbot.waitUntil(lambda: field.error_text != "", timeout=10_000)
+    qtbot.waitUntil(lambda: field.error.text() != "", timeout=10_000)
     field.reset.click()
-    assert (field.error_text, controller._blocked_text()) == ("", "")
+    assert (field.error.text(), controller._blocked_text()) == ("", "")
 
 
 def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -203,8 +203,8 @@ def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot
     ):
         field = main_field(controller, name)
         type_into(qtbot, field, typed)
-        assert field.error_text.startswith(error), typed
-        assert "Allowed" in field.error_text, typed
+        assert field.error.text().startswith(error), typed
+        assert "Allowed" in field.error.text(), typed
         assert field.editor.property("wrong"), typed
         assert not controller.window.run_bar.start.isEnabled(), typed
 
@@ -213,11 +213,11 @@ def test_a_conflict_is_shown_at_the_changed_setting(make_window: MakeWindow, qtb
     controller = make_window()
     heads, width = all_fields(controller, qtbot)["n_heads"], main_field(controller, "hidden_dim")
     type_into(qtbot, heads, "7")
-    assert "7 attention heads" in heads.error_text
-    assert width.error_text == heads.error_text
+    assert "7 attention heads" in heads.error.text()
+    assert width.error.text() == heads.error.text()
     assert width.editor.property("wrong")
     type_into(qtbot, width, "140")
-    assert heads.error_text == ""
+    assert heads.error.text() == ""
     assert not width.editor.property("wrong")
     assert controller.window.run_bar.start.isEnabled()
 
@@ -236,10 +236,10 @@ def test_more_processes_than_sequences_are_shown_at_the_settings_involved(
     fields = [all_fields(controller, qtbot)[name] for name in names]
     for field, typed in zip(fields, ("3", "2", "1"), strict=True):
         type_into(qtbot, field, typed)
-    assert all("3 processes cannot share 2 sequences" in field.error_text for field in fields)
+    assert all("3 processes cannot share 2 sequences" in field.error.text() for field in fields)
     blocker = controller.form.find_blocker()
     assert blocker is not None
     assert blocker.field == "ranks"
     type_into(qtbot, fields[0], "2")
-    assert not any(field.error_text for field in fields)
+    assert not any(field.error.text() for field in fields)
     assert controller.form.find_blocker() is None

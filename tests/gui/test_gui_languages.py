@@ -64,7 +64,7 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     assert window.setup.data.list.item(0).text() == "Python 标准库（内置）"
     assert "批大小" in window.run_bar.reason_label.text()
     field = next(field for field in window.advanced.fields if field.knob.name == "batch_size")
-    assert field.error_text == "允许的值：整数，>= 1 且 <= 65536"
+    assert field.error.text() == "允许的值：整数，>= 1 且 <= 65536"
     controller.set_language("en")
     assert window.run_bar.start.text() == "Start"
 

@@ -108,10 +108,10 @@ def test_a_kept_invalid_value_is_marked(make_window: MakeWindow, qtbot: QtBot) -
     field = main_field(controller, "batch_size")
     type_into(qtbot, field, "0")
     select_preset(qtbot, controller, "cpu")
-    assert "Allowed" in field.error_text
+    assert "Allowed" in field.error.text()
     assert not controller.window.run_bar.start.isEnabled()
     qtbot.mouseClick(controller.window.setup.kept_notice.reset, LEFT)
-    assert field.error_text == ""
+    assert field.error.text() == ""
 
 
 def test_the_recommended_preset_keeps_changes(make_window: MakeWindow, qtbot: QtBot) -> None:

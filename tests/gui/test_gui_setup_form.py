@@ -37,13 +37,13 @@ def test_an_invalid_value_disables_start_and_moves_nothing(make_window: MakeWind
     window, field = controller.window, main_field(controller, "batch_size")
     before = window.tabs.mapToGlobal(QPoint(0, 0))
     type_into(qtbot, field, "0")
-    assert "1 to 65,536" in field.error_text
+    assert "1 to 65,536" in field.error.text()
     assert not window.run_bar.start.isEnabled()
     assert "Batch size" in window.run_bar.reason_label.text()
     qtbot.waitUntil(window.run_bar.show_reason_button.isVisible)
     assert window.tabs.mapToGlobal(QPoint(0, 0)) == before
     type_into(qtbot, field, "8")
-    assert field.error_text == ""
+    assert field.error.text() == ""
     assert window.run_bar.start.isEnabled()
     assert controller.form.changes() == {"batch_size": 8}
 
@@ -159,9 +159,9 @@ def test_a_field_shows_its_effect_on_memory_and_speed(make_window: MakeWindow, q
     assert "Higher: more memory, faster." in short.editor.toolTip()
     assert "Higher: more memory, faster." in short.editor.accessibleDescription()
     full = all_fields(controller, qtbot)["tie_embeddings"]
-    assert full.effect_text.startswith("On: less memory.")
+    assert full.effect.text().startswith("On: less memory.")
     controller.set_language("zh")
-    assert full.effect_text.startswith("开启：占用更少内存。")
+    assert full.effect.text().startswith("开启：占用更少内存。")
 
 
 def test_the_first_own_file_replaces_the_built_in_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

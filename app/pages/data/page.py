@@ -33,7 +33,7 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from trainer_core import data_report_texts
-from trainer_core.protocol import DataReport, Ready
+from trainer_core.protocol import DataReport
 
 if TYPE_CHECKING:
     from app.pages.data.histogram import Histogram
@@ -199,9 +199,12 @@ class DataPage(Page):
         self.chart.legend.display(entries, self._palette)
 
     def show_run(self, run: ShownRun) -> None:
-        ready = run.record.ready
+        ready, count = run.record.ready, formatting.format_count
         self.run.setVisible(ready is not None)
-        self.run.setText(_format_run_data(ready) if ready else "")
+        if ready is not None:
+            documents, tokens = count(ready.train_documents), count(ready.train_tokens)
+            steps, total = count(ready.steps_per_epoch), count(ready.total_steps)
+            self.run.setText(tr("data.displayed_run", documents=documents, tokens=tokens, steps=steps, total=total))
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
@@ -236,13 +239,3 @@ def _tile_content(figure: data_report_texts.KeyFigure) -> TileContent:
     value = formatting.format_large_number(figure.value)
     tooltip = "\n".join(filter(None, (f"{figure.value:,}", figure.note)))
     return TileContent(figure.title, f"≈ {value}" if figure.estimated else value, figure.caption, tooltip)
-
-
-def _format_run_data(ready: Ready) -> str:
-    return tr(
-        "data.displayed_run",
-        documents=formatting.format_count(ready.train_documents),
-        tokens=formatting.format_count(ready.train_tokens),
-        steps=formatting.format_count(ready.steps_per_epoch),
-        total=formatting.format_count(ready.total_steps),
-    )

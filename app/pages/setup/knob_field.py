@@ -44,8 +44,8 @@ class KnobField(TranslatableWidget):
         super().__init__(parent)
         self.knob, self._form, self._full = knob, form, full
         self._label, self._unit = label(wrap=True), label("muted")
-        self._error = label("fieldError", wrap=True, hidden=True)
-        self._help, self._effect = label("muted", wrap=True), label("muted", wrap=True)
+        self.error = label("fieldError", wrap=True, hidden=True)
+        self._help, self.effect = label("muted", wrap=True), label("muted", wrap=True)
         self._described = ""  # accessible description of the editor if there is no error
         self.reset = set_object_name(QToolButton(), "flat")
         self.reset.hide()
@@ -96,7 +96,7 @@ class KnobField(TranslatableWidget):
         if not self._full:
             self._unit.setFixedWidth(_UNIT_WIDTH)  # all editors have the same width
             grid.addLayout(horizontal_layout((self.editor, 1), self._unit), 0, 1)
-            grid.addWidget(self._error, 1, 0, 1, 2)
+            grid.addWidget(self.error, 1, 0, 1, 2)
             return
         wide = self.knob.kind == "list" or self.knob.name in _PATHS
         self.editor.setMinimumWidth(_EDITOR_WIDTH)
@@ -106,7 +106,7 @@ class KnobField(TranslatableWidget):
         row = horizontal_layout((self.editor, _WIDE_STRETCH if wide else 0), self._unit, self.reset)
         row.addStretch(1)
         grid.addLayout(row, 0, 1)
-        for place, widget in enumerate((self._error, self._help, self._effect), 1):
+        for place, widget in enumerate((self.error, self._help, self.effect), 1):
             grid.addWidget(widget, place, 1)
 
     # --- showing -------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class KnobField(TranslatableWidget):
         effect = formatting.replace_flags_with_labels(knob_effect(self.knob))
         unit = knob_unit_suffix(self.knob)
         self._help.setText(help_)
-        self._effect.setText(effect)
-        self._effect.setVisible(self._full and bool(effect))
+        self.effect.setText(effect)
+        self.effect.setVisible(self._full and bool(effect))
         self._unit.setText(unit)
         self._unit.setVisible(bool(unit) or not self._full)
         self._described = " ".join(filter(None, (help_, effect)))
@@ -130,16 +130,6 @@ class KnobField(TranslatableWidget):
                 self.editor.setItemText(index, knob_value_label(self.knob, value))
         self.reset.setAccessibleName(tr("setup.reset_hint"))
         self._show()
-
-    @property
-    def error_text(self) -> str:
-        """The error below the editor; empty if the value is valid."""
-        return "" if self._error.isHidden() else self._error.text()
-
-    @property
-    def effect_text(self) -> str:
-        """The effect on memory and speed; empty if there is none."""
-        return "" if self._effect.isHidden() else self._effect.text()
 
     def matches(self, search: str) -> bool:
         """Whether name, label, help or choices contain all words of `search`, in either language."""
@@ -161,8 +151,8 @@ class KnobField(TranslatableWidget):
         self.reset.setVisible(self._full and changed)
         text = format_value(base) if self.knob.kind == "list" else formatting.format_setting_value(name, base)
         self.reset.setText(tr("setup.reset_to_value", value=text or "–"))
-        set_text_if_changed(self._error, error)
-        self._error.setVisible(bool(error))
+        set_text_if_changed(self.error, error)
+        self.error.setVisible(bool(error))
         set_error(self.editor, error, self._described)
 
     def _set_text(self, text: str) -> None:

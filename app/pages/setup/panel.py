@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
@@ -34,8 +34,6 @@ _HEADINGS: Final = ("setup.preset", "common.data", "setup.validation_data", "set
 class SetupPanel(TranslatableWidget):
     """The settings that most runs need; all others are on the settings page."""
 
-    all_settings_requested = Signal()
-
     def __init__(self, form: SetupForm, palette: Palette) -> None:
         super().__init__()
         self.setObjectName("page")
@@ -49,7 +47,7 @@ class SetupPanel(TranslatableWidget):
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
         self.length = set_object_name(ElidedLabel(), "muted")
-        self._all = set_object_name(QPushButton(), "allSettings")
+        self.all_settings = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
         self._fields_by_name: dict[str, QWidget] = {
@@ -63,7 +61,6 @@ class SetupPanel(TranslatableWidget):
         self.run_name.editingFinished.connect(form.end_typing)
         self.run_name.installEventFilter(form.undo_key_filter)
         form.name_changed.connect(self._show_name)
-        self._all.clicked.connect(self.all_settings_requested)
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -80,7 +77,7 @@ class SetupPanel(TranslatableWidget):
             [data, self.data],
             [validation, self.validation],
             [name, self.run_name],
-            [settings, *fields, self._all],
+            [settings, *fields, self.all_settings],
         ):
             for widget in widgets:
                 column.addWidget(widget)
@@ -124,4 +121,4 @@ class SetupPanel(TranslatableWidget):
             heading.setText(tr(key))
         self.run_name.setPlaceholderText(tr("setup.run_name_default"))
         self.run_name.setAccessibleName(tr("setup.run_name"))
-        self._all.setText(tr("setup.all_settings"))
+        self.all_settings.setText(tr("setup.all_settings"))

@@ -66,7 +66,7 @@ class SetupController(QObject):
         onboarding.close_button.clicked.connect(lambda: self.show_onboarding_steps(False))
         self.show_onboarding_steps(self._settings.path)
         window.run_bar.show_reason_clicked.connect(self.reveal_blocking_field)
-        window.setup.data.preview_requested.connect(self.inspect_data)
+        window.setup.data.preview_button.clicked.connect(self.inspect_data)
         self.drop_indicator.dropped.connect(form.add_data)
         self.drop_indicator.dropped_for_validation.connect(form.add_validation_data)
         for dropped in (self.drop_indicator.dropped, self.drop_indicator.dropped_for_validation):

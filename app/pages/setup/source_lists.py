@@ -92,8 +92,6 @@ class SourceEditor(TranslatableWidget):
     while a fraction of the training data is held out instead.
     """
 
-    preview_requested = Signal()
-
     def __init__(self, form: SetupForm, kind: Literal["training", "validation"]) -> None:
         super().__init__()
         self._form, self._kind, self._is_training = form, kind, kind == "training"
@@ -135,7 +133,6 @@ class SourceEditor(TranslatableWidget):
         self._form.changed.connect(self._show_summary)
         self.monitor.changed.connect(self._show_summary)
         self._menu.aboutToShow.connect(self._fill_menu)
-        self.preview_button.clicked.connect(self.preview_requested)
         self.add_file.clicked.connect(self.ask_files)
         self.add_folder.clicked.connect(self.ask_folder)
         self.remove_button.clicked.connect(self._remove_selected)
