@@ -116,8 +116,8 @@ def test_the_queue_can_pause_after_a_failure(open_window: Open, qtbot: QtBot) ->
     controller = open_window()
     enqueue(qtbot, controller, "bad", "good")
     page = controller.window.queue
-    page.policy.setFocus()
-    qtbot.keyClick(page.policy, Qt.Key.Key_Down)
+    page.pause_after_failure.setFocus()
+    qtbot.keyClick(page.pause_after_failure, Qt.Key.Key_Space)
     click(qtbot, page.start_button)
     wait_for(qtbot, controller, "bad:failed good:waiting")
     qtbot.waitUntil(lambda: page.sentence.text() == "Queue paused: a run failed.")
@@ -306,4 +306,4 @@ def test_the_queue_is_translated(open_window: Open, qtbot: QtBot) -> None:
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "队列（1）"
     controller.set_language("en")
     assert cells(controller, 0)[1] == "Queued"
-    assert page.policy.currentText() == "start the next run"
+    assert page.pause_after_failure.text() == "Pause after a failure"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QToolButton
+from PySide6.QtWidgets import QCheckBox, QToolButton
 
-from app.core.queue import AfterFailure, QueueItem
+from app.core.queue import QueueItem
 from app.pages.page import Page, ShownRun
 from app.pages.queue.table import QueueModel, QueueTable
 from app.pages.queue.texts import format_details, format_progress, format_status
@@ -20,7 +20,6 @@ from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     IconButton,
-    NoScrollComboBox,
     card,
     horizontal_layout,
     label,
@@ -34,7 +33,6 @@ from app.widgets.table import bind_button
 if TYPE_CHECKING:
     from app.pages.queue.queue_controller import QueueController
 
-_POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
 _SHORTCUTS: Final = {
     "up": "Alt+Up",
     "down": "Alt+Down",
@@ -73,7 +71,7 @@ class QueuePage(Page):
         self._displayed: object = None  # state of the rows
         self.sentence = label("section", wrap=True)
         self.start_button = push_button("queueGo")  # pauses the queue while it runs
-        self._policy_label, self.policy = label("muted"), set_object_name(NoScrollComboBox(), "afterFailure")
+        self.pause_after_failure = set_object_name(QCheckBox(), "afterFailure")
         self.add, self.sweep = push_button("queueAdd"), push_button("queueSweep")
         self.compare = push_button("queueCompare")
         self.open, self.remove = push_button("queueOpen"), push_button("queueRemove")
@@ -92,8 +90,8 @@ class QueuePage(Page):
         self._arrange()
 
     def _arrange(self) -> None:
-        bottom = horizontal_layout(self._policy_label, self.policy, self.add, self.sweep)
-        bottom.insertStretch(2, 1)
+        bottom = horizontal_layout(self.pause_after_failure, self.add, self.sweep)
+        bottom.insertStretch(1, 1)
         buttons = horizontal_layout(*self._buttons.values(), self.more, self.compare, spacing=SPACING // 2)
         buttons.insertStretch(buttons.count() - 1, 1)
         header, details = vertical_layout(spacing=SPACING - 2), vertical_layout()
@@ -115,7 +113,7 @@ class QueuePage(Page):
         controller.form.changed.connect(self.refresh)
         controller.items_added.connect(self._select)
         self.start_button.clicked.connect(self._start_or_pause)
-        self.policy.activated.connect(self._set_policy)
+        self.pause_after_failure.clicked.connect(self._set_after_failure)
         self.add.clicked.connect(controller.add)
         self.sweep.clicked.connect(self.open_sweep_dialog)
         self.compare.clicked.connect(self._compare)
@@ -151,8 +149,8 @@ class QueuePage(Page):
         else:
             self._controller.pause_queue()
 
-    def _set_policy(self, index: int) -> None:
-        self._controller.queue.after_failure = _POLICIES[index]
+    def _set_after_failure(self, pauses: bool) -> None:
+        self._controller.queue.after_failure = "hold" if pauses else "go_on"
         self._controller.apply(self._controller.queue.save)
 
     def open_sweep_dialog(self) -> None:
@@ -198,7 +196,7 @@ class QueuePage(Page):
             self._displayed = state
             self.model.set_rows(queue.items)
             self.table.empty.setVisible(not queue.items)
-            self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
+            self.pause_after_failure.setChecked(queue.after_failure == "hold")
             self._show_selected()
         set_text_if_changed(self.sentence, format_status(controller))
         starts = tr("queue.start_queue") if controller.hold_reason else tr("queue.pause_queue")
@@ -207,7 +205,7 @@ class QueuePage(Page):
         for button in (self.add, self.sweep):
             button.setEnabled(controller.is_open and not blocked)
             button.setToolTip(blocked)
-        self.policy.setEnabled(controller.is_open)
+        self.pause_after_failure.setEnabled(controller.is_open)
 
     def _show_selected(self) -> None:
         selected, items = self.table.selected_rows(), self.model.rows
@@ -256,7 +254,7 @@ class QueuePage(Page):
             (self.add, "queue.add_to_queue"),
             (self.sweep, "queue.sweep"),
             (self.compare, "queue.compare_all"),
-            (self._policy_label, "queue.after_a_failure"),
+            (self.pause_after_failure, "queue.pause_after_failure"),
             (self.table.empty, "queue.empty_page"),
         ):
             button.setText(tr(key))
@@ -267,9 +265,6 @@ class QueuePage(Page):
         self.more.setToolTip(tr("queue.more"))
         self.more.setAccessibleName(tr("queue.more"))
         self.compare.setToolTip(tr("queue.compare_hint"))
-        self.policy.setAccessibleName(tr("queue.after_a_failure"))
-        self.policy.clear()
-        self.policy.addItems([tr("queue.continue_after_failure"), tr("queue.pause_after_failure")])
         self.table.retranslate()
         self._displayed = None
         self.refresh()
