@@ -10,6 +10,7 @@ import random
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS
+from trainer_core.data.encodings import count_replaced_bytes
+from trainer_core.data.formats import FORMATS, read_rows
 from trainer_core.data.readers import base, columnar, delimited, json_objects, tar
-from trainer_core.data.readers.base import ReadOptions, SourceFile
+from trainer_core.data.readers.base import FileInput, SourceFile
 
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather", "tar")
 
@@ -35,27 +36,57 @@ def source_of(path: Path, kind: str, encoding: str = "utf-8", compression: str =
     return SourceFile(path, kind, "" if FORMATS[kind].binary else encoding, path.stat().st_size, compression)
 
 
+@dataclass
+class Stats:
+    """Counts of reading a file."""
+
+    read: int = 0  # rows, good and bad
+    bad: int = 0
+    first_bad: str = ""
+    reason: str = ""
+    undecodable: int = 0
+    position: str = ""
+    done: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Counts after a row. To resume, skip `read` rows."""
+        return {name: getattr(self, name) for name in ("read", "bad", "first_bad", "reason", "undecodable")}
+
+
 def read(
     source: SourceFile, columns: tuple[str, ...] = (), skip: int = 0, piece: int = 64 * 1024
 ) -> list[dict[str, Any]]:
-    """All rows."""
-    return [dict(row) for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, skip), ReadStats())]
+    """All good rows."""
+    return [dict(row) for row in read_rows(FileInput(source, columns, piece, skip)) if not isinstance(row, str)]
 
 
 def read_with_stats(
     source: SourceFile,
     columns: tuple[str, ...] = (),
-    before: dict[str, int | str] | None = None,
+    before: dict[str, Any] | None = None,
     piece: int = 64 * 1024,
-) -> tuple[list[dict[str, Any]], list[dict[str, int | str]], ReadStats]:
+    stats: Stats | None = None,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Stats]:
     """The rows from where a reading stopped that was in the state `before`; the state after each; the stats."""
-    stats = ReadStats()
-    if before is not None:
-        stats.load_state_dict(before)
+    stats = stats or Stats(**(before or {}))
     rows, states = [], []
-    for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, stats.read), stats):
-        rows.append(dict(row))
-        states.append(stats.state_dict())
+    file = FileInput(source, columns, piece, stats.read)
+    found = read_rows(file)
+    replaced_before = count_replaced_bytes() - stats.undecodable
+    for row in found:
+        stats.read += 1
+        stats.undecodable, stats.position, stats.done = (
+            count_replaced_bytes() - replaced_before,
+            file.position,
+            file.done,
+        )
+        if isinstance(row, str):
+            stats.bad += 1
+            stats.first_bad, stats.reason = stats.first_bad or file.position, stats.reason or row
+        else:
+            rows.append(dict(row))
+            states.append(stats.state())
+    stats.undecodable, stats.done = count_replaced_bytes() - replaced_before, file.done
     return rows, states, stats
 
 
@@ -63,7 +94,8 @@ def read_with_stats(
 def limits(chunk: int = 64, longest: int | None = None, batch: int = 512) -> Iterator[None]:
     """Chunks, batches and the longest line so small that a short file has many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "CHUNK", chunk)
+        for module in (base, json_objects, tar):
+            patch.setattr(module, "CHUNK", chunk)
         patch.setattr(columnar, "_BATCH_LIMIT", batch)
         patch.setattr(columnar, "_LARGE_BATCH_BYTES", 4 * batch)
         for module in (delimited, json_objects, tar, columnar):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainer_core.config import knobs
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.readers.base import TOO_LONG, ReadOptions, SourceFile
-from trainer_core.data.readers.json_objects import read_jsonl
+from trainer_core.data.formats import read_rows
+from trainer_core.data.readers.base import TOO_LONG, FileInput, SourceFile
 from trainer_core.messages import format_message
 from trainer_core.messages.data import translate_params, translate_position, translate_reason
 
@@ -39,12 +38,11 @@ def test_every_bad_row_reason_is_translated() -> None:
     "line", ["{", '{"a"}', '{"a" 1}', '{"a": 1} x', '{"a": "b', "[1]", '{"a": "\\q"}', '{"a": "\\u12"}', '{"a": "\t"}']
 )
 def test_json_error_messages_are_translated(line: str, tmp_path: Path) -> None:
-    path, stats = tmp_path / "a.jsonl", ReadStats()
+    path = tmp_path / "a.jsonl"
     path.write_text(line, encoding="utf-8")
-    assert list(read_jsonl(SourceFile(path, "jsonl", "utf-8", len(line)), ReadOptions(), stats)) == []
-    assert stats.bad == 1
-    english = re.findall("[A-Za-z]{3,}", translate_reason(stats.reason, "zh"))
-    assert set(english) <= {"JSON"}, stats.reason
+    [reason] = read_rows(FileInput(SourceFile(path, "jsonl", "utf-8", len(line))))
+    english = re.findall("[A-Za-z]{3,}", translate_reason(str(reason), "zh"))
+    assert set(english) <= {"JSON"}, reason
 
 
 def test_reasons_of_archive_members_keep_their_prefix() -> None:

@@ -17,10 +17,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import TABLES, columnar_file, compressed, encoded, limits, read, read_with_stats, source_of, tar_of
-from trainer_core.data.encodings import ReadStats
+from tests.reading import (
+    TABLES,
+    Stats,
+    columnar_file,
+    compressed,
+    encoded,
+    limits,
+    read,
+    read_with_stats,
+    source_of,
+    tar_of,
+)
 from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, format_from_name
-from trainer_core.data.readers.base import ReadOptions
 from trainer_core.messages import TraindeckError
 
 ALL = (*TABLES, "text")
@@ -92,10 +101,10 @@ def test_resumed_reading_equals_uninterrupted_reading(
         source = source_of(path, kind)
         rows, states, whole = read_with_stats(source, columns, piece=20)
         for taken in range(0, len(rows), 5):
-            before = states[taken - 1] if taken else ReadStats().state_dict()
+            before = states[taken - 1] if taken else Stats().state()
             more, _, stats = read_with_stats(source, columns, before, piece=20)
             assert repr(more) == repr(rows[taken:])  # NaN is not equal to itself
-            assert stats.state_dict() == whole.state_dict()
+            assert stats.state() == whole.state()
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -126,11 +135,9 @@ def test_rows_do_not_depend_on_the_chunk_size(kind: str, seed: int, chunk: int) 
 
 def exhaust(path: Path, kind: str, compression: str = "", encoding: str = "utf-8") -> int:
     """How many rows there are until the end, or until an error that can be told to a person."""
-    source = source_of(path, kind, encoding, compression)
-    stats = ReadStats()
+    stats = Stats()
     with suppress(TraindeckError):
-        for _ in FORMATS[source.format].read(source, ReadOptions(), stats):
-            pass
+        read_with_stats(source_of(path, kind, encoding, compression), stats=stats)
     return stats.read
 
 

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reading import columnar_file, limits, random_bytes, read, read_with_stats, source_of
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS
-from trainer_core.data.readers.base import ReadOptions
-from trainer_core.data.splits import hugging_face_files
+from tests.reading import Stats, columnar_file, limits, random_bytes, read, read_with_stats, source_of
+from trainer_core.config import Config
+from trainer_core.data.formats import read_rows
+from trainer_core.data.readers.base import FileInput
+from trainer_core.data.readers.columnar import column_names
+from trainer_core.data.sources import scan_path
+from trainer_core.data.splits import saved_splits
 from trainer_core.messages import Language, TraindeckError, format_message
 
 KINDS = ("parquet", "arrow", "feather")
@@ -59,7 +61,7 @@ def test_values_are_converted_to_python_types(tmp_path: Path, kind: str) -> None
         {"messages": row["messages"], "a.b": row["a.b"]} for row in wanted
     ]
     assert read(source_of(path, kind), ("no",)) == [{}, {}, {}]
-    assert FORMATS[source_of(path, kind).format].columns(source_of(path, kind)) == tuple(columns)  # type: ignore[misc]
+    assert column_names(FileInput(source_of(path, kind))) == tuple(columns)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,37 +112,30 @@ def test_files_of_other_formats_raise_bad_format(tmp_path: Path, kind: str) -> N
     for content in others:
         (tmp_path / "a").write_bytes(content)
         source = source_of(tmp_path / "a", kind)
-        for call in (lambda source: read(source), FORMATS[source.format].columns):
+        for call in (lambda source: read(source), lambda source: column_names(FileInput(source))):
             with pytest.raises(TraindeckError) as caught:
-                call(source)  # type: ignore[misc]
+                call(source)
             assert caught.value.code == "data.bad_format"
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_zip_archive_and_a_truncated_file_have_their_own_reasons(tmp_path: Path, language: Language) -> None:
-    with zipfile.ZipFile(tmp_path / "zip.parquet", "w") as file:
-        file.writestr("x", "y" * 1000)
+@pytest.mark.parametrize(("language", "words"), [("en", "end is missing"), ("zh", "缺少结尾")])
+def test_a_truncated_parquet_file_has_its_own_reason(tmp_path: Path, language: Language, words: str) -> None:
     (tmp_path / "cut.parquet").write_bytes(columnar_file(pa.table({"text": ["a"] * 99}), "parquet")[:-9])
-    for name, words in (
-        ("zip", ("zip archive; unpack it", "zip 压缩包，请先解压")),
-        ("cut", ("end is missing", "缺少结尾")),
-    ):
-        with pytest.raises(TraindeckError) as caught:
-            read(source_of(tmp_path / f"{name}.parquet", "parquet"))
-        assert words[language == "zh"] in format_message(caught.value.code, caught.value.params, language)
+    with pytest.raises(TraindeckError) as caught:
+        read(source_of(tmp_path / "cut.parquet", "parquet"))
+    assert words in format_message(caught.value.code, caught.value.params, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_file_reports_the_row_reached(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]}), rows=500)
     path.write_bytes(path.read_bytes()[:-50_000])
-    stats, count = ReadStats(), 0
-    with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows may come first
-        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), ReadOptions(), stats):
-            count += 1
+    stats = Stats()
+    with pytest.raises(TraindeckError) as caught:
+        read_with_stats(source_of(path, kind), stats=stats)
     assert caught.value.code == "data.bad_format"
-    assert count == (4500 if kind == "arrow" else 0)  # the others keep their index at the end
-    assert caught.value.params["position"] == (f"row {count + 1}" if count else "its beginning")
+    assert stats.read == (4500 if kind == "arrow" else 0)  # the others keep their index at the end
+    assert caught.value.params["position"] == (f"after row {stats.read}" if stats.read else "its beginning")
 
 
 def test_a_damaged_page_reports_its_row(tmp_path: Path) -> None:
@@ -150,18 +145,18 @@ def test_a_damaged_page_reports_its_row(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    stats = ReadStats()
+    stats = Stats()
     with pytest.raises(TraindeckError) as caught:
-        list(FORMATS["parquet"].read(source_of(path, "parquet"), ReadOptions(), stats))
+        read_with_stats(source_of(path, "parquet"), stats=stats)
     assert caught.value.code == "data.bad_format"
-    assert caught.value.params["position"] == f"row {stats.read + 1}"
+    assert caught.value.params["position"] == f"after row {stats.read}"
     assert 2000 <= stats.read <= 2500
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not let a mapped file become shorter")
 def test_an_arrow_file_truncated_while_reading_raises_an_error(tmp_path: Path) -> None:
     path = file_of(tmp_path, "arrow", pa.table({"text": ["words " * 50] * 5000}), rows=100)
-    rows = FORMATS["arrow"].read(source_of(path, "arrow"), ReadOptions(), ReadStats())
+    rows = read_rows(FileInput(source_of(path, "arrow")))
     next(rows)
     with path.open("r+b") as file:
         file.truncate(100_000)
@@ -185,12 +180,12 @@ def test_compressed_arrow_files_are_read(tmp_path: Path, kind: str, compression:
 @pytest.mark.parametrize("kind", KINDS)
 def test_progress_increases_to_the_file_size(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": ["words " * 50] * 1000}), rows=100)
-    source, stats, done = source_of(path, kind), ReadStats(), []
-    for _ in FORMATS[source.format].read(source, ReadOptions(), stats):
-        done.append(stats.done)
+    source = source_of(path, kind)
+    file = FileInput(source)
+    done = [file.done for _ in read_rows(file)]
     assert done == sorted(done)
     assert done[500] > source.bytes * 0.2
-    assert source.bytes * 0.9 < stats.done <= source.bytes
+    assert source.bytes * 0.9 < file.done <= source.bytes
 
 
 def test_duplicate_column_names_raise_no_error(tmp_path: Path) -> None:
@@ -214,57 +209,52 @@ def saved(folder: Path, texts: list[list[str]]) -> None:
     (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
 
 
-def texts_in(folder: Path) -> list[str] | None:
-    files = hugging_face_files(folder)
-    return None if files is None else [row["text"] for file in files for row in read(source_of(file, "arrow"))]
+def texts_in(folder: Path) -> dict[str, list[str]]:
+    return {
+        split: [row["text"] for file in files for row in read(source_of(file, "arrow"))]
+        for split, files in saved_splits(folder).items()
+    }
+
+
+def list_splits(folder: Path, *names: str) -> None:
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}), encoding="utf-8")
 
 
 def test_files_of_a_saved_data_set_are_read_in_the_stored_order(tmp_path: Path) -> None:
     saved(tmp_path / "d", [["a", "b"], ["c"]])
     (tmp_path / "d" / "cache-1.arrow").write_bytes(b"not of the data")
-    assert texts_in(tmp_path / "d") == ["c", "a", "b"]
+    assert texts_in(tmp_path / "d") == {"": ["c", "a", "b"]}
 
 
-def test_the_training_split_of_a_saved_data_set_is_read(tmp_path: Path) -> None:
+def test_the_splits_of_a_saved_data_set_are_found(tmp_path: Path) -> None:
     saved(tmp_path / "test", [["measured"]])
-    saved(tmp_path / "train", [["learned"]])
-    for splits, wanted in ((["test", "train"], ["learned"]), (["test"], ["measured"]), ([".."], None), (["no"], None)):
-        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
-        assert texts_in(tmp_path) == wanted
+    saved(tmp_path / "train_sft", [["learned"]])
+    saved(tmp_path / "train_gen", [["too"]])
+    list_splits(tmp_path, "test", "train_sft", "train_gen", "no", "..")
+    assert texts_in(tmp_path) == {"test": ["measured"], "train": ["learned", "too"]}
+    list_splits(tmp_path, "..")
+    assert texts_in(tmp_path) == {}
 
 
 def test_an_ambiguous_choice_of_split_lists_the_splits(tmp_path: Path) -> None:
-    for name in ("test", "validation", "train_sft"):
+    for name in ("test", "validation"):
         saved(tmp_path / name, [[name]])
-
-    def list_splits(*names: str) -> None:
-        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": names}), encoding="utf-8")
-
-    list_splits("train", "test", "validation")  # of which the first is gone
+    list_splits(tmp_path, "train", "test", "validation")  # of which the first is gone
     with pytest.raises(TraindeckError) as caught:
-        hugging_face_files(tmp_path)
+        scan_path(str(tmp_path), Config())
     assert caught.value.code == "data.no_train_split"
     assert caught.value.params["found"] == "test, validation"
-    list_splits("test", "train_sft")
-    assert texts_in(tmp_path) == ["train_sft"]
-
-
-def test_only_training_files_of_a_load_dataset_cache_are_read(tmp_path: Path) -> None:
-    for name in ("web-train-00000-of-00002", "web-train-00001-of-00002", "web-test", "cache-abc"):
-        (tmp_path / f"{name}.arrow").write_bytes(columnar_file(pa.table({"text": [name[-10:]]}), "arrow"))
-    assert hugging_face_files(tmp_path) is None
-    (tmp_path / "dataset_info.json").write_text("{}", encoding="utf-8")
-    assert texts_in(tmp_path) == ["0-of-00002", "1-of-00002"]
+    assert scan_path(str(tmp_path), Config(), validation=True).split == "validation"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"_data_files": 5}', '{"splits": {}}', '{"_data_files": [5]}'])
 def test_unrelated_json_files_are_no_data_set(tmp_path: Path, content: str) -> None:
     (tmp_path / "state.json").write_text(content, encoding="utf-8")
     (tmp_path / "dataset_dict.json").write_text(content, encoding="utf-8")
-    assert not hugging_face_files(tmp_path)
+    assert not saved_splits(tmp_path)
 
 
 def test_a_data_set_cannot_refer_to_files_outside_its_folder(tmp_path: Path) -> None:
     state = {"_data_files": [{"filename": "../../secret.arrow"}]}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
-    assert hugging_face_files(tmp_path) == [tmp_path / "secret.arrow"]
+    assert saved_splits(tmp_path) == {"": [tmp_path / "secret.arrow"]}

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reading import limits, read_with_stats, source_of
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS
-from trainer_core.data.readers.base import ReadOptions
+from tests.reading import Stats, limits, read_with_stats, source_of
+from trainer_core.data.formats import read_rows
+from trainer_core.data.readers.base import FileInput
 from trainer_core.messages import TraindeckError
 
 texts = st.text(st.sampled_from('ab"\\{}[],: \n床\ud800'), max_size=12)
@@ -26,7 +25,7 @@ anything = st.recursive(
 elements = st.lists(st.dictionaries(texts, anything, max_size=3) | anything, max_size=30)
 
 
-def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], ReadStats]:
+def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], Stats]:
     data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     (folder / "a.json").write_bytes(data)
     rows, _, stats = read_with_stats(source_of(folder / "a.json", "json"))
@@ -50,19 +49,20 @@ def test_objects_are_rows_and_other_elements_are_bad_rows(
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_reading_continues_after_a_malformed_element(tmp_path: Path, chunk: int) -> None:
     with limits(chunk):
-        rows, stats = rows_of(tmp_path, '[{"a": 1}, {"a": tru}, {"a" 2}, x, {"a": 3},, {"a": 4} {"a": 5}]')
-    assert [row["a"] for row in rows] == [1, 3, 4, 5]
-    assert (stats.bad, stats.first_bad) == (3, "element 2")
+        rows, stats = rows_of(
+            tmp_path, '[{"a": 1}, {"a": tru}, {"a" 2}, x, {"a": 3},, {"a": 4}}, {"a": 5}, {"a": 6} {"a": 7}]'
+        )
+    assert [row["a"] for row in rows] == [1, 3, 5]
+    assert (stats.bad, stats.first_bad) == (5, "element 2")
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-@pytest.mark.parametrize("end", ["", ",", ', {"a": 3', ', {"a": "tw', ", 17", ', {"a": "\\'])
+@pytest.mark.parametrize("end", [",", ', {"a": 3', ', {"a": "tw', ", 17", ', {"a": "\\'])
 def test_a_truncated_array_yields_its_rows_then_an_error_with_the_position(
     tmp_path: Path, chunk: int, end: str
 ) -> None:
     (tmp_path / "a.json").write_text('[{"a": 1}, {"a": 2}' + end, encoding="utf-8")
-    source, stats = source_of(tmp_path / "a.json", "json"), ReadStats()
-    rows = FORMATS["json"].read(source, ReadOptions(), stats)
+    rows = read_rows(FileInput(source_of(tmp_path / "a.json", "json")))
     with limits(chunk):
         assert [next(rows), next(rows)] == [{"a": 1}, {"a": 2}]
         with pytest.raises(TraindeckError, match=r"element 3.*ends too early"):

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import limits, read, read_with_stats, source_of
-from trainer_core.data.encodings import ReadStats
+from tests.reading import Stats, limits, read, read_with_stats, source_of
 from trainer_core.data.readers.json_objects import decode_object
 from trainer_core.messages import TraindeckError
 
@@ -35,7 +34,7 @@ def written(tmp_path: Path, content: bytes, name: str = "a.jsonl") -> Path:
 @given(row=objects, ascii=st.booleans())
 def test_rows_equal_those_of_the_json_module(row: dict[str, Any], ascii: bool) -> None:
     line = json.dumps(row, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
-    assert repr(decode_object(line, ReadStats())) == repr(json.loads(line))  # as text: NaN is not equal to itself
+    assert repr(decode_object(line)) == repr(json.loads(line))  # as text: NaN is not equal to itself
 
 
 @settings(max_examples=300)
@@ -50,13 +49,13 @@ def test_damaged_objects_equal_the_json_module_or_are_bad_rows(row: dict[str, An
         wanted = json.loads(line.decode("utf-8", "replace").removeprefix("\ufeff"))
     except ValueError:
         wanted = None
-    read = decode_object(line, ReadStats())
+    read = decode_object(line)
     assert repr(read) == repr(wanted) if isinstance(wanted, dict) else isinstance(read, str)
 
 
 def test_a_deeply_nested_object_is_a_bad_row() -> None:
     line = b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    assert isinstance(decode_object(line, ReadStats()), str)
+    assert isinstance(decode_object(line), str)
 
 
 # --- lines -----------------------------------------------------------------------------------------
@@ -112,7 +111,7 @@ def test_a_too_long_row_is_one_bad_row(tmp_path: Path, kind: str) -> None:
 # --- separated values ------------------------------------------------------------------------------
 
 
-def table(tmp_path: Path, content: str, kind: str = "csv") -> tuple[list[dict[str, Any]], ReadStats]:
+def table(tmp_path: Path, content: str, kind: str = "csv") -> tuple[list[dict[str, Any]], Stats]:
     rows, _, stats = read_with_stats(source_of(written(tmp_path, content.encode(), "a"), kind))
     return rows, stats
 
@@ -137,11 +136,11 @@ def test_an_unclosed_quote_is_one_bad_row(tmp_path: Path) -> None:
     assert (stats.bad, stats.first_bad, stats.reason) == (1, "line 3", "a quotation mark is never closed")
 
 
-def test_a_too_long_multi_line_field_is_skipped(tmp_path: Path) -> None:
+def test_a_too_long_multi_line_field_is_a_bad_row(tmp_path: Path) -> None:
     with limits(longest=1000):
-        rows, stats = table(tmp_path, 'a,b\n1,"' + 'said ""so""\n' * 200 + '"\n3,4\n')
-    assert rows == [{"a": "3", "b": "4"}]
-    assert (stats.bad, stats.first_bad) == (1, "line 2")
+        rows, stats = table(tmp_path, 'a,b\n1,2\n3,"' + "a line\n" * 200 + '"')
+    assert rows[0] == {"a": "1", "b": "2"}
+    assert (stats.first_bad, "longer than" in stats.reason) == ("line 3", True)
 
 
 def test_quotes_within_unquoted_fields_are_kept(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reading import compressed, limits, read, read_with_stats, source_of, tar_of
-from trainer_core.data.encodings import ReadStats
+from tests.reading import Stats, compressed, limits, read, read_with_stats, source_of, tar_of
 from trainer_core.messages import TraindeckError
 
 
-def rows_of(folder: Path, content: bytes) -> tuple[list[dict[str, Any]], ReadStats]:
+def rows_of(folder: Path, content: bytes) -> tuple[list[dict[str, Any]], Stats]:
     (folder / "a.tar").write_bytes(content)
     rows, _, stats = read_with_stats(source_of(folder / "a.tar", "tar"))
     return rows, stats
@@ -138,7 +137,7 @@ def test_other_files_are_rejected(tmp_path: Path, content: bytes) -> None:
 def test_a_huge_extended_header_is_rejected_without_reading_it(tmp_path: Path) -> None:
     about = tarfile.TarInfo("././@LongLink")
     about.type, about.size = tarfile.GNUTYPE_LONGNAME, 5 * 1024**3
-    with pytest.raises(TraindeckError, match="header of 5368709120 bytes"):
+    with pytest.raises(TraindeckError, match="its beginning"):
         rows_of(tmp_path, about.tobuf(tarfile.GNU_FORMAT) + bytes(10_000))
 
 
@@ -147,8 +146,9 @@ def test_malformed_extended_headers_are_rejected(tmp_path: Path, record: bytes) 
     about = tarfile.TarInfo("pax")
     about.type, about.size = tarfile.XHDTYPE, len(record)
     member = tar_of({"1.txt": b"one"})
-    with pytest.raises(TraindeckError, match="header is damaged"):
-        rows_of(tmp_path, about.tobuf(tarfile.USTAR_FORMAT) + record.ljust(512, b"\0") + member)
+    damaged = about.tobuf(tarfile.USTAR_FORMAT) + record.ljust(512, b"\0") + member
+    with pytest.raises(TraindeckError, match="its beginning|header is damaged"):
+        rows_of(tmp_path, damaged)
 
 
 def test_an_archive_without_end_marker_is_read_completely(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Detection of text encodings, and decoding that replaces and counts bad bytes.
+"""Detection of text encodings, and an error handler that replaces and counts bad bytes.
 
 No torch, no Qt.
 """
@@ -6,13 +6,9 @@ No torch, no Qt.
 from __future__ import annotations
 
 import codecs
-import io
 import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
-CHUNK: Final = 256 * 1024
 SAMPLE_BYTES: Final = 1024 * 1024  # read from the beginning of the file
 _NUM_SLICES, _SLICE_BYTES = 16, 64 * 1024  # read from the rest: a long file may begin with plain ASCII
 _LEGACY_SAMPLE_BYTES: Final = 16 * 1024
@@ -28,8 +24,8 @@ _BINARY_MAGIC: Final = (
     b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90",
 )  # fmt: skip
 _CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
-_NON_ASCII_BYTES: Final = bytes(range(128, 256))
-_MAX_INVALID_FRACTION: Final = 0.02
+_ASCII_BYTES: Final = bytes(range(128))
+_MAX_CONTROL_FRACTION: Final = 0.02
 _MAX_UTF8_UNDECODABLE: Final = 0.1  # share of the non-ASCII bytes
 _MULTIBYTE_ENCODINGS: Final = ("gb18030", "cp950", "big5hkscs", "cp932")
 _CP1252_SCORE: Final = 0.45  # a multibyte encoding that scores worse is not the right one
@@ -41,10 +37,8 @@ def looks_binary(head: bytes) -> bool:
     """Whether the beginning of a file is not text in any supported encoding."""
     if head.startswith(tuple(bom for bom, _ in _BOMS)):
         return False
-    if head.startswith(_BINARY_MAGIC) or b"\x00" in head:
-        return True
     controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
-    return controls > len(head) * _MAX_INVALID_FRACTION
+    return head.startswith(_BINARY_MAGIC) or b"\x00" in head or controls > len(head) * _MAX_CONTROL_FRACTION
 
 
 def detect_encoding(file: BinaryIO, size: int) -> str:
@@ -79,109 +73,40 @@ def _score(sample: bytes, encoding: str) -> float:
 
 
 def _is_frequent(char: str) -> bool:
-    for charset, last in _FREQUENT_LEAD_BYTES:
-        code = char.encode(charset, "ignore")
-        if len(code) == 2 and code[0] <= last:
-            return True
-    return False
+    codes = ((char.encode(charset, "ignore"), last) for charset, last in _FREQUENT_LEAD_BYTES)
+    return any(len(code) == 2 and code[0] <= last for code, last in codes)
 
 
 def _count_non_ascii(data: bytes) -> int:
-    return len(data) - len(data.translate(None, _NON_ASCII_BYTES))
+    return len(data.translate(None, _ASCII_BYTES))
 
 
 def _decode(data: bytes, encoding: str) -> tuple[str, int]:
     """The text, and the number of undecodable bytes. A character that is cut at the end is not counted."""
-    decoder = TextDecoder(encoding)
-    return decoder.decode(data), decoder.undecodable
+    global _num_replaced
+    before = _num_replaced
+    text = codecs.getincrementaldecoder(encoding)(REPLACE_AND_COUNT).decode(data)
+    count, _num_replaced = _num_replaced - before, before
+    return text, count
 
 
-class _ReplacedBytes(threading.local):
-    count = 0
+# --- error handler ---------------------------------------------------------------------------------
+
+REPLACE_AND_COUNT: Final = "traindeck.count"  # `errors` of a decoder: replaces bad bytes by U+FFFD
+_num_replaced = 0
 
 
-_replaced_bytes = _ReplacedBytes()
+def count_replaced_bytes() -> int:
+    """Number of bytes that decoders with `REPLACE_AND_COUNT` have replaced in this process, without those of detection."""
+    return _num_replaced
 
 
 def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
+    global _num_replaced
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    _replaced_bytes.count += error.end - error.start
+    _num_replaced += error.end - error.start
     return "�", error.end
 
 
-codecs.register_error("traindeck.count", _replace_and_count)
-
-
-class TextDecoder:
-    """Incremental decoder. Drops a leading byte order mark; replaces bad bytes by U+FFFD and counts them."""
-
-    def __init__(self, encoding: str) -> None:
-        self._decoder = codecs.getincrementaldecoder(encoding)("traindeck.count")
-        self._started = False
-        self.undecodable = 0
-
-    def decode(self, data: bytes, final: bool = False) -> str:
-        before = _replaced_bytes.count
-        text = self._decoder.decode(data, final)
-        self.undecodable += _replaced_bytes.count - before
-        if not self._started and text:
-            self._started = True
-            return text.removeprefix("\ufeff")
-        return text
-
-
-class ReadStats:
-    """Counters of reading one file, updated by its reader.
-
-    Subclasses may override `record_bad_row` and `advance`, e.g. to stop reading.
-    """
-
-    def __init__(self) -> None:
-        self.done = 0  # bytes read from disk
-        self.read = 0  # rows, good and bad: `ReadOptions.skip_rows` of a reader that continues here
-        self.rows = 0  # good rows
-        self.bad = 0  # rows that the reader or its caller could not use
-        self.first_bad = ""
-        self.reason = ""
-        self.undecodable = 0  # bytes
-        self.unit = "row"  # what `number` counts
-        self.number: int | str = 0  # position of the last row
-        self.range_start = 0  # of `SourceFile.ranges`; line numbers are unknown in later ranges
-
-    @property
-    def position(self) -> str:
-        """Position of the last row, e.g. "line 17"."""
-        return f"after byte {self.range_start}" if self.range_start else f"{self.unit} {self.number}"
-
-    def record_bad_row(self, position: str, reason: str) -> None:
-        if not self.bad:
-            self.first_bad, self.reason = position, reason
-        self.bad += 1
-
-    def advance(self, done: int) -> None:
-        """Record that `done` bytes were read from disk; called about once per chunk or batch."""
-        self.done = done
-
-    def state_dict(self) -> dict[str, int | str]:
-        """The counters after the last row. To resume, load them and skip `read` rows."""
-        return {name: getattr(self, name) for name in _STATE_KEYS}
-
-    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
-        for name in _STATE_KEYS:
-            setattr(self, name, state[name])
-
-
-_STATE_KEYS: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable")
-
-
-def decode_chunks(chunks: Iterable[bytes], encoding: str, stats: ReadStats) -> Iterator[str]:
-    """Decodes chunks to text with `\\n` line ends."""
-    decoder, newlines = TextDecoder(encoding), io.IncrementalNewlineDecoder(None, translate=True)
-    for data in chunks:
-        text = newlines.decode(decoder.decode(data))
-        stats.undecodable = decoder.undecodable
-        yield text
-    text = newlines.decode(decoder.decode(b"", final=True), final=True)
-    stats.undecodable = decoder.undecodable
-    yield text
+codecs.register_error(REPLACE_AND_COUNT, _replace_and_count)

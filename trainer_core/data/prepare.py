@@ -334,7 +334,13 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
         raise TraindeckError("data.too_short", tokens=prepared.train.tokens, needed=config.max_seq_len + 1)
     if not prepared.train.samples:
         raise TraindeckError("data.too_few_samples", samples=0, needed=1)
-    limit = config.max_seq_len
+    warn_about_data(prepared, config, reporter)
+
+
+def warn_about_data(prepared: PreparedData, config: Config, reporter: Reporter) -> None:
+    """Warn about truncated and dropped conversations, missing validation data, and its overlap: of any row if it was
+    given by the user, else of over 1 %."""
+    documents, limit = prepared.train.documents + prepared.validation.documents, config.max_seq_len
     if prepared.truncated:
         reporter.warn("data.truncated", count=prepared.truncated, total=documents, limit=limit)
     if prepared.dropped:
@@ -343,11 +349,6 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
         reporter.warn("data.validation_unusable")
     elif not prepared.validation.samples and config.validation_fraction > 0:
         reporter.warn("data.no_validation")
-    overlap, rows = (prepared.report.get(name, 0) for name in ("overlap", "validation_rows"))
-    warn_about_overlap(overlap, rows, reporter, given=bool(prepared.validation_sources))
-
-
-def warn_about_overlap(count: int, total: int, reporter: Reporter, *, given: bool) -> None:
-    """Warn about validation rows that are in the training data: any if validation data is `given`, else over 1 %."""
-    if count > (0 if given else _OVERLAP_WARNING_FRACTION * total):
+    count, total = (prepared.report.get(name, 0) for name in ("overlap", "validation_rows"))
+    if count > (0 if prepared.validation_sources else _OVERLAP_WARNING_FRACTION * total):
         reporter.warn("data.overlap", count=count, total=total, percent=f"{100 * count / total:.3g}")

@@ -17,20 +17,14 @@ from typing import Final, NamedTuple
 from trainer_core.config import Config
 from trainer_core.data import builtin, builtin_tasks, columns, encodings, formats
 from trainer_core.data.columns import PLAIN_TEXT, ColumnMapping, MissingColumnError, Task
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES
-from trainer_core.data.readers.base import ReadOptions, SourceFile, bad_format_error, read_head, require_regular_file
-from trainer_core.data.splits import (
-    TRAIN,
-    choose_validation_split,
-    group_by_split,
-    hugging_face_files,
-    hugging_face_validation,
-)
+from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, read_rows
+from trainer_core.data.readers.base import FileInput, Row, SourceFile, read_head, require_regular_file
+from trainer_core.data.splits import TRAIN, choose_validation_split, group_by_split, saved_splits
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import run_dir
 
 _HEAD_BYTES: Final = 64 * 1024
+_MAX_HEAD_ROWS, _COLUMN_ROWS = 200, 20  # rows read to find the columns; good rows whose columns are used
 _SPLIT_TEXT_SUFFIXES: Final = (".txt", ".text")
 _BLANK_BYTES: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # includes byte order marks
 _WIDE_SPACE: Final = "\u3000".encode()  # begins Chinese paragraphs
@@ -173,22 +167,18 @@ class _SelectedFiles(NamedTuple):
 def _select_files(
     folder: Path, config: Config, validation: bool, on_error: Callable[[OSError], None]
 ) -> _SelectedFiles:
-    saved = hugging_face_validation(folder)
-    if validation and saved is not None:
-        return _SelectedFiles(saved[1], saved[0])
-    files = hugging_face_files(folder)
-    if files:
-        if saved is None or saved[1] == files:  # not divided, or nothing but a test split
-            return _SelectedFiles(files)
-        return _SelectedFiles(files, TRAIN, saved[0])
-    files = list_data_files(folder, config, on_error)
-    splits = group_by_split(folder, filter(_can_belong_to_split, files))
+    saved = saved_splits(folder)
+    files = [] if saved else list_data_files(folder, config, on_error)
+    splits = saved or group_by_split(folder, filter(_can_belong_to_split, files))
     name = choose_validation_split(splits)
     if validation and name:
         return _SelectedFiles(splits[name], name)
-    if not validation and len(splits) > 1 and TRAIN in splits:
+    if TRAIN in splits and len(splits) > 1 and not validation:
         return _SelectedFiles(splits[TRAIN], TRAIN, name)
-    return _SelectedFiles(files)
+    if len(saved) > 1:
+        first = next(iter(saved.values()))[0].parent
+        raise TraindeckError("data.no_train_split", path=str(folder), found=", ".join(saved), first=str(first))
+    return _SelectedFiles(next(iter(saved.values()), files))
 
 
 def _can_belong_to_split(file: Path) -> bool:
@@ -291,15 +281,21 @@ def _detect_format(named: str | None, head: bytes) -> str:
 
 def _read_column_names(source: SourceFile) -> tuple[str, ...]:
     """The columns of a file, from its schema or its first rows. Empty for plain text."""
-    entry = FORMATS[source.format]
+    entry, file = FORMATS[source.format], FileInput(source)
     if not entry.tabular:
         return ()
     if entry.columns is not None:
-        return entry.columns(source)
-    stats = ReadStats()
-    found = dict.fromkeys(str(name) for row in islice(entry.read(source, ReadOptions(), stats), 20) for name in row)
-    if not found and stats.bad:
-        raise bad_format_error(source, stats.first_bad, stats.reason)
+        return entry.columns(file)
+    rows: list[Row] = []
+    first_bad: tuple[str, str] | None = None
+    for row in islice(read_rows(file), _MAX_HEAD_ROWS):
+        if isinstance(row, str):
+            first_bad = first_bad or (file.position, row)
+        else:
+            rows.append(row)
+    found = dict.fromkeys(str(name) for row in rows[:_COLUMN_ROWS] for name in row)
+    if not found and first_bad:
+        raise file.bad_format_error(*first_bad)
     if not found:
         raise TraindeckError("data.empty", path=str(source.path))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Splits of a data set folder: by file names, or as the Hugging Face `datasets` library writes them.
+"""Splits of a data set folder: by file names, or as `save_to_disk` of the Hugging Face `datasets` library writes them.
 
 A file belongs to a split by its own name (`train.jsonl`, `train-00000-of-00002.parquet`, `val_zh.csv`) or by the folder
 that it is in (`train/a.parquet`), directly below the data set's folder or below its `data/`.
@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from trainer_core.messages import TraindeckError
-
 TRAIN: Final = "train"
 VALIDATION_NAMES: Final = ("validation", "valid", "dev", "val", "test")  # the first one that exists is evaluated
-_SPLIT_PREFIX: Final = re.compile(rf"({'|'.join((TRAIN, *VALIDATION_NAMES))})[-_.]")
-_DATA_FOLDER: Final = "data"
-_STATE_FILE, _DATASET_DICT_FILE, _DATASET_INFO_FILE = "state.json", "dataset_dict.json", "dataset_info.json"
+_SPLIT_PREFIX: Final = re.compile(rf"({'|'.join((TRAIN, *VALIDATION_NAMES))})(?:[-_.]|$)")
+
+Splits = dict[str, list[Path]]  # files by split
 
 
-def group_by_split(folder: Path, files: Iterable[Path]) -> dict[str, list[Path]]:
+def group_by_split(folder: Path, files: Iterable[Path]) -> Splits:
     """The files of a folder by split, each in the given order; files of no split are left out."""
-    found: dict[str, list[Path]] = {}
+    found: Splits = {}
     for file in files:
         split = _split_name(file.relative_to(folder))
         if split:
@@ -40,7 +38,7 @@ def choose_validation_split(names: Iterable[str]) -> str:
 
 def _split_name(relative: PurePath) -> str:
     parts = [part.lower() for part in relative.parts]
-    if len(parts) > 1 and parts[0] == _DATA_FOLDER:
+    if len(parts) > 1 and parts[0] == "data":
         del parts[0]
     if len(parts) > 1:
         return parts[0] if parts[0] in (TRAIN, *VALIDATION_NAMES) else ""
@@ -48,63 +46,26 @@ def _split_name(relative: PurePath) -> str:
     return named[1] if named else ""
 
 
-# --- folders of the Hugging Face `datasets` library ------------------------------------------------
+def saved_splits(folder: Path) -> Splits:
+    """The Arrow files of a folder of `save_to_disk` by split; empty for other folders.
 
-
-def hugging_face_files(folder: Path) -> list[Path] | None:
-    """The Arrow files of a folder of `save_to_disk` or of the cache of `load_dataset`; None for other folders.
-
-    Of a data set with splits, the training split, or the only split. The files may be missing. Raises `OSError`, and
-    `data.no_train_split` if the choice is ambiguous.
+    `train_sft` counts as `train`. A folder without splits has one with an empty name. The files may be missing. Raises
+    `OSError`.
     """
-    declared, existing = _splits(folder)
-    if not declared:
-        shards = _shards(folder)
-        cached = [path for path in shards if f"-{TRAIN}" in path.name] or shards
-        return _save_to_disk_files(folder) or cached or None
-    chosen = _splits_named(TRAIN, existing) or existing
-    if len(chosen) > 1:
-        params = {"found": ", ".join(existing), "first": str(folder / chosen[0])}
-        raise TraindeckError("data.no_train_split", path=str(folder), **params)
-    return _save_to_disk_files(folder / chosen[0]) if chosen else None
+    listed = _read_json(folder / "dataset_dict.json").get("splits")
+    found: Splits = {}
+    for name in map(str, listed if isinstance(listed, list) else [""]):
+        if Path(name).name == name != ".." and (files := _saved_files(folder / name)):
+            named = _SPLIT_PREFIX.match(name)
+            found.setdefault(named[1] if named else name, []).extend(files)
+    return found
 
 
-def hugging_face_validation(folder: Path) -> tuple[str, list[Path]] | None:
-    """Name and files of the validation split; None if there is none. Raises `OSError`."""
-    _, existing = _splits(folder)
-    for wanted in VALIDATION_NAMES:
-        if names := _splits_named(wanted, existing):
-            return wanted, [file for name in names for file in _save_to_disk_files(folder / name)]
-        cached = [path for path in _shards(folder) if f"-{wanted}" in path.name] if not existing else []
-        if cached:
-            return wanted, cached
-    return None
-
-
-def _splits(folder: Path) -> tuple[list[str], list[str]]:
-    """The splits that dataset_dict.json lists, and those of them that exist."""
-    listed = _read_json(folder / _DATASET_DICT_FILE).get("splits")
-    names = list(map(str, listed)) if isinstance(listed, list) else []
-    safe = (name for name in names if Path(name).name == name != "..")
-    return names, [name for name in safe if (folder / name / _STATE_FILE).is_file()]
-
-
-def _splits_named(wanted: str, names: Sequence[str]) -> list[str]:
-    """The split of this name, or those whose names begin with it."""
-    return [name for name in names if name == wanted] or [name for name in names if name.startswith(wanted)]
-
-
-def _save_to_disk_files(folder: Path) -> list[Path]:
-    listed = _read_json(folder / _STATE_FILE).get("_data_files")
+def _saved_files(folder: Path) -> list[Path]:
+    """The data files of one split, in order. Only their names count, so they are inside of the folder."""
+    listed = _read_json(folder / "state.json").get("_data_files")
     files = listed if isinstance(listed, list) else []
-    names = [str(one["filename"]) for one in files if isinstance(one, dict) and "filename" in one]
-    return [folder / Path(name).name for name in names]
-
-
-def _shards(folder: Path) -> list[Path]:
-    if not (folder / _DATASET_INFO_FILE).is_file():
-        return []
-    return sorted(path for path in folder.glob("*.arrow") if not path.name.startswith("cache-"))
+    return [folder / Path(str(one["filename"])).name for one in files if isinstance(one, dict) and "filename" in one]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -21,9 +21,8 @@ import numpy.typing as npt
 from trainer_core.data import cache, columns
 from trainer_core.data.columns import ColumnMapping
 from trainer_core.data.documents import split_long_text
-from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS
-from trainer_core.data.readers.base import ReadOptions, Row, SourceFile
+from trainer_core.data.formats import read_rows
+from trainer_core.data.readers.base import FileInput, Row, SourceFile
 from trainer_core.data.sources import DatasetScan
 from trainer_core.data.token_files import Split
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -98,16 +97,15 @@ class OnTheFlySplit(Split):
     def _read_rows(self, number: int, wanted: Sequence[int]) -> list[Row]:
         """Rows of file `number`. `wanted`: row numbers in ascending order."""
         source, version = self._index.sources[number], self._index.versions[number]
-        stats, remaining, found = ReadStats(), set(wanted), []
-        stats.read = wanted[0]
+        remaining, found = set(wanted), []
+        file = FileInput(source, source.mapping.column_names, skip_rows=wanted[0])
         try:
             if not version or cache.file_version(source.path) != version:
                 raise TraindeckError("data.changed_while_read", path=str(source.path))
-            options = ReadOptions(source.mapping.column_names, skip_rows=wanted[0])
-            for row in FORMATS[source.format].read(source, options, stats):
-                if stats.read - 1 in remaining:
+            for row_number, row in enumerate(read_rows(file), wanted[0]):
+                if row_number in remaining and not isinstance(row, str):
                     found.append(row)
-                if stats.read > wanted[-1]:
+                if row_number >= wanted[-1]:
                     break
         except OSError as error:
             raise TraindeckError("data.changed_while_read", path=str(source.path)) from error

@@ -24,30 +24,22 @@ Hashes = npt.NDArray[np.uint64]
 class LengthStats(NamedTuple):
     """Lengths of documents in tokens."""
 
-    documents: int
-    tokens: int
-    longest: int
-    over_limit: int  # documents
-    bins: list[LengthBin]  # adjoining, from the shortest to the longest document; at most 40
+    longest: int = 0
+    over_limit: int = 0  # documents
+    bins: Sequence[LengthBin] = ()  # adjoining, from the shortest to the longest document; at most 40
 
 
 def measure_lengths(offsets: Sequence[npt.NDArray[np.int64]], limit: int) -> LengthStats:
     """Measure the documents between adjacent `offsets` of each split; `limit`: the length of a whole sequence."""
-    documents = tokens = longest = over_limit = 0
-    shortest = np.iinfo(np.int64).max
-    for lengths in _iter_lengths(offsets):
-        documents, tokens = documents + len(lengths), tokens + int(lengths.sum())
-        shortest, longest = min(shortest, int(lengths.min())), max(longest, int(lengths.max()))
-        over_limit += int(np.count_nonzero(lengths > limit))
-    if not documents:
-        return LengthStats(0, 0, 0, 0, [])
-    edges = _bin_edges(shortest, longest)
-    counts = np.zeros(len(edges) - 1, np.int64)
-    for lengths in _iter_lengths(offsets):
-        counts += np.bincount(np.searchsorted(edges, lengths, side="right") - 1, minlength=len(counts))
-    rows = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    ranges = [(int(lengths.min()), int(lengths.max())) for lengths in _iter_lengths(offsets)]
+    if not ranges:
+        return LengthStats()
+    edges = _bin_edges(min(shortest for shortest, _ in ranges), longest := max(longest for _, longest in ranges))
+    over_limit = sum(int(np.count_nonzero(lengths > limit)) for lengths in _iter_lengths(offsets))
+    counts = sum(np.histogram(lengths, edges)[0] for lengths in _iter_lengths(offsets))
+    rows = zip(edges[:-1].tolist(), edges[1:].tolist(), np.asarray(counts).tolist(), strict=True)
     bins = [LengthBin(start=start, stop=stop, documents=count) for start, stop, count in rows]
-    return LengthStats(documents, tokens, longest, over_limit, bins)
+    return LengthStats(longest, over_limit, bins)
 
 
 def _iter_lengths(offsets: Sequence[npt.NDArray[np.int64]]) -> Iterator[npt.NDArray[np.int64]]:
@@ -102,9 +94,6 @@ def _iter_blocks(path: Path) -> Iterator[Hashes]:
     with path.open("rb") as file:
         while len(block := np.fromfile(file, "<u8", _BLOCK_VALUES)):
             yield block
-
-
-# --- steps -------------------------------------------------------------------------------------------
 
 
 def steps_per_epoch(samples: int, effective_batch: int) -> tuple[int, int]:
