@@ -147,7 +147,7 @@ def test_malformed_extended_headers_are_rejected(tmp_path: Path, record: bytes) 
     about.type, about.size = tarfile.XHDTYPE, len(record)
     member = tar_of({"1.txt": b"one"})
     damaged = about.tobuf(tarfile.USTAR_FORMAT) + record.ljust(512, b"\0") + member
-    with pytest.raises(TraindeckError, match="its beginning|header is damaged"):
+    with pytest.raises(TraindeckError, match=r"its beginning|header is damaged"):
         rows_of(tmp_path, damaged)
 
 

@@ -97,7 +97,7 @@ _num_replaced = 0
 
 
 def count_replaced_bytes() -> int:
-    """Number of bytes that decoders with `REPLACE_AND_COUNT` have replaced in this process, without those of detection."""
+    """Number of bytes that decoders with `REPLACE_AND_COUNT` have replaced, except in `detect_encoding`."""
     return _num_replaced
 
 

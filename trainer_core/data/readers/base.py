@@ -129,7 +129,7 @@ class _Content(io.RawIOBase):
             self._range_rest -= len(chunk)
             return chunk
         try:
-            return self._stream.read(size)
+            content: bytes = self._stream.read(size)
         except (EOFError, OSError, zlib.error) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -138,6 +138,7 @@ class _Content(io.RawIOBase):
             position = f"{place}, after {self._file.position}" if self._file.position else place
             reason = "the compressed data breaks off" if is_truncated else str(error).splitlines()[0]
             raise self._file.bad_format_error(position, reason) from error
+        return content
 
 
 def _decompress(raw: io.FileIO, compression: str) -> Any:

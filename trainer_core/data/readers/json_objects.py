@@ -81,7 +81,7 @@ def read_json(file: FileInput) -> Iterator[tuple[str, bytes | None]]:
             scanned = (_IN_STRING if in_string else _OUTSIDE).match(buffer, end)
             end = scanned.end() if scanned else end  # both match the empty string
             mark = buffer[end : end + 1]
-            if mark in (b"", b"\\"):  # an escape sequence that is cut
+            if not mark or mark == b"\\":  # an escape sequence that is cut
                 break
             end += 1
             in_string ^= mark == b'"'

@@ -125,30 +125,28 @@ def warn_about_duplicates(report: protocol.DataReport, reporter: Reporter) -> No
 # --- the report ------------------------------------------------------------------------------------
 
 
-def _build_report(
-    prepared: PreparedData, config: Config, ratios: dict[str, float], **fields: Any
-) -> protocol.DataReport:
+def _build_report(data: PreparedData, config: Config, ratios: dict[str, float], **fields: Any) -> protocol.DataReport:
     """The report. `ratios`: of all data to the data that was read, by split. Closes all files, so that Windows can
     delete them."""
-    limit, counts = config.max_seq_len, prepared.report
+    limit, counts = config.max_seq_len, data.report
     rows, held_out_rows = counts["rows"], min(counts["rows"], counts["validation_rows"])
     with ExitStack() as stack:
-        splits = {name: stack.enter_context(closing(prepared.open_split(name))) for name in SPLITS}
+        splits = {name: stack.enter_context(closing(data.open_split(name))) for name in SPLITS}
         lengths = measure_lengths([split.offsets for split in splits.values()], limit + 1)
         documents = {name: round(ratios[name] * split.documents) for name, split in splits.items()}
         tokens = {name: round(ratios[name] * split.tokens) for name, split in splits.items()}
         read_tokens = sum(split.tokens for split in splits.values())
         samples = count_text_sequences(tokens["train"], limit, "train")
-        if prepared.sequences:
-            samples = round(ratios["train"] * prepared.train.samples)
+        if data.sequences:
+            samples = round(ratios["train"] * data.train.samples)
         steps, full_steps = steps_per_epoch(samples, config.effective_batch)
         report = protocol.DataReport(
-            task=prepared.task,
-            sources=list(prepared.sources),
-            validation_sources=list(prepared.validation_sources),
-            bytes=prepared.bytes,
+            task=data.task,
+            sources=list(data.sources),
+            validation_sources=list(data.validation_sources),
+            bytes=data.bytes,
             tokenizer=config.tokenizer,
-            vocab_size=prepared.vocab_size,
+            vocab_size=data.vocab_size,
             read=protocol.DataCounts(
                 rows=rows,
                 documents=sum(split.documents for split in splits.values()),
@@ -182,9 +180,9 @@ def _build_report(
             batch_is_default=_is_batch_default(config),
             **fields,
         )
-        viewer = SampleViewer(splits["train"], prepared.load_codec(), limit)
-        if prepared.sequences:
-            _add_conversations(report, prepared, splits, viewer, config)
+        viewer = SampleViewer(splits["train"], data.load_codec(), limit)
+        if data.sequences:
+            _add_conversations(report, data, splits, viewer, config)
         else:
             report.remainder_tokens = max(0, tokens["train"] - samples * limit - (samples > 0))
             report.samples = viewer.text_samples(_NUM_SAMPLES, config.attend_across_documents)
@@ -198,13 +196,13 @@ def _is_batch_default(config: Config) -> bool:
 
 def _add_conversations(
     report: protocol.DataReport,
-    prepared: PreparedData,
+    data: PreparedData,
     splits: dict[str, Split],
     viewer: SampleViewer,
     config: Config,
 ) -> None:
-    limit, train = report.max_seq_len, prepared.sequences["train"]
-    report.truncated, report.dropped = prepared.truncated, prepared.dropped
+    limit, train = report.max_seq_len, data.sequences["train"]
+    report.truncated, report.dropped = data.truncated, data.dropped
     report.truncated_tokens = sum(_count_truncated_tokens(split, limit) for split in splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
     report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)

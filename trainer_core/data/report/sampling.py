@@ -33,10 +33,8 @@ def sample_datasets(scans: DatasetScans, budget: int) -> DatasetScans:
 
 def _sample_split(scans: Sequence[DatasetScan], budget: int) -> list[DatasetScan]:
     total = sum(_text_bytes(file) for scan in scans for file in scan.files)
-    if total <= budget:
-        return list(scans)
-    count = min(_MAX_PARTS, max(1, budget // _MIN_PART_BYTES))
-    size = budget // count
+    count = 1 if total <= budget else min(_MAX_PARTS, max(1, budget // _MIN_PART_BYTES))
+    size = min(total, budget) // count
     starts = [number * (total - size) // max(1, count - 1) for number in range(count)]
     sampled: list[DatasetScan] = []
     begin = 0
@@ -47,7 +45,7 @@ def _sample_split(scans: Sequence[DatasetScan], budget: int) -> list[DatasetScan
             parts = [(max(start, begin) - begin, min(start + size, end) - begin) for start in starts]
             parts = [(first, last) for first, last in parts if first < last]
             if parts:
-                files.append(_sample_file(file, parts))
+                files.append(_sample_file(file, parts, budget))
             begin = end
         if files:
             sampled.append(replace(scan, files=tuple(files)))
@@ -58,10 +56,10 @@ def _text_bytes(file: SourceFile) -> int:
     return file.bytes * (_COMPRESSION_RATIO if file.compression or file.format == "parquet" else 1)
 
 
-def _sample_file(file: SourceFile, parts: Sequence[tuple[int, int]]) -> SourceFile:
-    size = sum(end - start for start, end in parts)
-    if size >= _text_bytes(file):
-        return file
+def _sample_file(file: SourceFile, parts: Sequence[tuple[int, int]], budget: int) -> SourceFile:
+    size, text_bytes = sum(end - start for start, end in parts), _text_bytes(file)
+    if size >= text_bytes:
+        return file if text_bytes == file.bytes else replace(file, max_characters=budget)
     is_lines = file.format in _LINE_FORMATS and file.encoding in _LINE_ENCODINGS and not file.compression
     ranges = _align_to_lines(file, parts) if is_lines else ()
     return replace(file, ranges=ranges) if ranges else replace(file, max_characters=size)
