@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 from trainer_core import protocol
 from trainer_core.config import Config, knobs
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
+from trainer_core.data.encode_batch import encode_batch
 from trainer_core.data.encoder import CacheWriter, batch_documents
 from trainer_core.data.prepare import (
     PreparedData,
@@ -79,7 +80,8 @@ def _report_sample(
     writer = CacheWriter(folder, codec, config, {}, stream.path_of, sampled.first_validation_file)
     try:
         for batch in batch_documents(stream, _ENCODE_BATCH_CHARS):
-            writer.encode_and_write(batch)
+            encoded = encode_batch(codec, [document.turns or document.text for document in batch])
+            writer.write(batch, encoded, stream.bad)
             reporter.progress("preparing", stream.done, max(stream.total, stream.done), "bytes")
             reporter.poll()
         if not stream.counts.rows:
@@ -87,15 +89,12 @@ def _report_sample(
         meta = {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, **writer.finish(reporter)}
     finally:
         writer.abort()
-    counts = asdict(stream.counts) | writer.report()
-    counts["bad"] += writer.refused
-    counts["first_bad"] = counts["first_bad"] or writer.first_refused
     prepared = replace(
         load_prepared(folder, common_task(scans.all), meta, config, NullReporter()),
         bytes=scans.bytes,
         sources=tuple(map(summarize_source, scans.train)),
         validation_sources=tuple(map(summarize_source, scans.validation)),
-        report=counts,
+        report=writer.report(stream.counts),
     )
     warn_about_data(prepared, config, reporter)
     if not prepared.train.samples and prepared.task == "pretrain":  # preparation fails
