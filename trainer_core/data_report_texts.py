@@ -25,30 +25,26 @@ class KeyFigure(NamedTuple):
 
 def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
     """Return the most important figures by name."""
-    read, estimated = report.read, not report.complete
-    epoch_caption = get("data.samples_per_step", language, count=f"{report.samples_per_step:,}")
-    if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
-        epoch_caption = get("data.full_and_short_steps", language, count=f"{report.full_steps_per_epoch:,}")
+    read, total, estimated = report.read, report.total, not report.complete
     epochs = report.total_steps / max(1, report.steps_per_epoch)
-    captions = {
-        "documents": get("data.count_read" if estimated else "data.all_read", language, count=f"{read.documents:,}"),
-        "tokens": get("data.characters_per_token", language, count=f"{read.characters / max(1, read.tokens):.2f}"),
-        "samples": get("data.max_tokens_per_sample", language, count=f"{report.max_seq_len:,}"),
-        "steps": get("data.one_epoch" if epochs == 1 else "data.count_epochs", language, count=f"{epochs:.3g}"),
-    }
-    note = get("data.segments_note", language) if report.splits_documents else ""
+
+    def text(key: str, **counts: str) -> str:
+        return get(key, language, **counts)
+
+    documents_read = text("data.count_read" if estimated else "data.all_read", count=f"{read.documents:,}")
+    note = text("data.segments_note") if report.splits_documents else ""
+    characters = text("data.characters_per_token", count=f"{read.characters / max(1, read.tokens):.2f}")
+    sample_length = text("data.max_tokens_per_sample", count=f"{report.max_seq_len:,}")
+    per_step = text("data.samples_per_step", count=f"{report.samples_per_step:,}")
+    if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
+        per_step = text("data.full_and_short_steps", count=f"{report.full_steps_per_epoch:,}")
+    all_epochs = text("data.one_epoch" if epochs == 1 else "data.count_epochs", count=f"{epochs:.3g}")
     return {
-        "documents": KeyFigure(
-            get("data.documents", language), report.total.documents, captions["documents"], estimated, note
-        ),
-        "tokens": KeyFigure(get("data.tokens", language), report.total.tokens, captions["tokens"], estimated),
-        "samples": KeyFigure(
-            get("data.samples_per_epoch", language), report.samples_per_epoch, captions["samples"], estimated
-        ),
-        "epoch": KeyFigure(get("data.steps_per_epoch", language), report.steps_per_epoch, epoch_caption, estimated),
-        "steps": KeyFigure(
-            get("data.total_steps", language), report.total_steps, captions["steps"], estimated and not report.limited
-        ),
+        "documents": KeyFigure(text("data.documents"), total.documents, documents_read, estimated, note),
+        "tokens": KeyFigure(text("data.tokens"), total.tokens, characters, estimated),
+        "samples": KeyFigure(text("data.samples_per_epoch"), report.samples_per_epoch, sample_length, estimated),
+        "epoch": KeyFigure(text("data.steps_per_epoch"), report.steps_per_epoch, per_step, estimated),
+        "steps": KeyFigure(text("data.total_steps"), report.total_steps, all_epochs, estimated and not report.limited),
     }
 
 

@@ -72,7 +72,7 @@ def test_a_configured_column_that_is_missing_is_an_error() -> None:
             map_columns(["content"], config)
     with pytest.raises(MissingColumnError) as caught:
         map_columns(["prompt", "reply"], Config())
-    assert caught.value.column == "response"
+    assert str(caught.value) == "response"
 
 
 def test_alpaca_input_is_appended_to_the_instruction() -> None:

@@ -201,7 +201,7 @@ def test_one_bad_byte_does_not_turn_utf_8_into_another_encoding(tmp_path: Path) 
 
 def test_gb18030_after_a_megabyte_of_ascii_is_detected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"plain ascii\n" * 120_000 + POEM.encode("gb18030") * 5000)
-    assert scan_path(str(tmp_path / "a.txt"), Config()).encoding == "gb18030"
+    assert scan_path(str(tmp_path / "a.txt"), Config()).summarize("encoding") == "gb18030"
 
 
 OLD_POEM = "床前明月光，疑是地上霜。\n舉頭望明月，低頭思故鄉。\n"

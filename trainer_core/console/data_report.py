@@ -24,14 +24,14 @@ from trainer_core.data_report_texts import (
     table_rows,
 )
 from trainer_core.messages import Language
-from trainer_core.messages import data as messages_data
 from trainer_core.messages.amounts import format_bytes
-from trainer_core.protocol import BadRow, DataReport, SampleView, Source, Token
+from trainer_core.messages.data import translate_params
+from trainer_core.protocol import DataReport, SampleView, Source
 from trainer_core.texts import get
 
 _BAR_WIDTH: Final = 40  # columns of the longest bar
 _MAX_SAMPLE_CHARS: Final = 500  # characters shown of a sample
-_LOSS_MARKS: Final = ("[[", "]]")  # around tokens in the loss, without colors
+_START, _END = "[[", "]]"  # around tokens in the loss, without colors
 _STYLES: Final = {"heading": "bold", "learned": "green", "given": "dim", "over": "yellow"}
 
 
@@ -60,8 +60,10 @@ def format_data_report(report: DataReport, style: TerminalStyle) -> Iterator[Tex
     if report.batch_is_default:
         rows.append(("", style.text("data_report.default_batch")))
     yield from _table([*rows, *table_rows(report, style.language)])
-    if report.first_bad is not None:
-        yield Text(escape_control_characters(_first_bad_row(report.first_bad, style)))
+    if bad := report.first_bad:
+        row = translate_params({"position": bad.position, "reason": bad.reason}, style.language)
+        line = style.text("data_report.first_bad", path=Path(bad.path).name, **row)
+        yield Text(escape_control_characters(line))
     if report.lengths:
         yield Text()
         yield from _histogram(report, style)
@@ -69,7 +71,7 @@ def format_data_report(report: DataReport, style: TerminalStyle) -> Iterator[Tex
         yield Text()
         yield _samples_heading(style)
         for number, sample in enumerate(report.samples, 1):
-            yield from _sample(number, sample, style)
+            yield _sample(number, sample, style)
 
 
 def _format_source(source: Source, style: TerminalStyle) -> str:
@@ -82,11 +84,6 @@ def _format_source(source: Source, style: TerminalStyle) -> str:
     ]
     split = f" ({source.split})" if source.split else ""
     return f"{source_name(source)}{split}: " + " · ".join(filter(None, facts))
-
-
-def _first_bad_row(bad: BadRow, style: TerminalStyle) -> str:
-    params = messages_data.translate_params({"position": bad.position, "reason": bad.reason}, style.language)
-    return style.text("data_report.first_bad", path=Path(bad.path).name, **params)
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> Iterator[Text]:
@@ -117,17 +114,15 @@ def _histogram(report: DataReport, style: TerminalStyle) -> Iterator[Text]:
 
 
 def _samples_heading(style: TerminalStyle) -> Text:
-    heading = Text(style.text("data.first_samples"), style=_STYLES["heading"])
+    heading = (style.text("data.first_samples"), _STYLES["heading"])
     if style.colour:
-        legend = Text.assemble("  (", (style.text("data.in_loss"), _STYLES["learned"]), ")")
-    else:
-        legend = Text(f"  ({style.text('data_report.in_loss_marks', start=_LOSS_MARKS[0], end=_LOSS_MARKS[1])})")
-    return Text.assemble(heading, legend)
+        return Text.assemble(heading, "  (", (style.text("data.in_loss"), _STYLES["learned"]), ")")
+    return Text.assemble(heading, f"  ({style.text('data_report.in_loss_marks', start=_START, end=_END)})")
 
 
-def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Iterator[Text]:
+def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
     text = Text(f"{number}. ")
-    in_loss, document, shown = False, sample.tokens[0].document if sample.tokens else 0, 0
+    in_loss, document, shown = False, 0, 0
     for token in sample.tokens:
         if len(text) > _MAX_SAMPLE_CHARS:
             break
@@ -135,22 +130,13 @@ def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Iterator[T
             document = token.document
             text.append(f"\n--- {style.text('data.document_number', number=document + 1)}\n", style=_STYLES["given"])
         if not style.colour and token.in_loss != in_loss:
-            text.append(_LOSS_MARKS[not token.in_loss])
+            text.append(_START if token.in_loss else _END)
         in_loss = token.in_loss
-        text.append(_token_text(token), style=_style(token) if style.colour else "")
+        kind = _STYLES["learned" if token.in_loss else "given"] + (" bold" if token.special else "")
+        text.append(escape_control_characters(token.text.replace("\n", "↵\n")), style=kind if style.colour else "")
         shown += 1
     if not style.colour and in_loss:
-        text.append(_LOSS_MARKS[1])
+        text.append(_END)
     if sample.length > shown:
-        more = style.text("data.more_tokens", count=f"{sample.length - shown:,}")
-        text.append(f" {more}", style=_STYLES["given"])
-    yield text
-
-
-def _style(token: Token) -> str:
-    kind = _STYLES["learned" if token.in_loss else "given"]
-    return f"{kind} bold" if token.special else kind
-
-
-def _token_text(token: Token) -> str:
-    return escape_control_characters(token.text.replace("\n", "↵\n"))
+        text.append(f" {style.text('data.more_tokens', count=f'{sample.length - shown:,}')}", style=_STYLES["given"])
+    return text

@@ -88,11 +88,7 @@ PLAIN_TEXT: Final = ColumnMapping("text")  # no columns
 
 
 class MissingColumnError(Exception):
-    """The columns cannot be mapped. `column`: the first one that is missing."""
-
-    def __init__(self, column: str) -> None:
-        super().__init__(column)
-        self.column = column
+    """The columns cannot be mapped. The message is the first one that is missing."""
 
 
 def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:

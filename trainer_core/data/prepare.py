@@ -306,9 +306,9 @@ def summarize_source(one: DatasetScan) -> Source:
     skipped = one.skipped[0] if one.skipped else SkippedFile("", "", "")
     return Source(
         path=one.path,
-        format=one.format,
-        encoding=one.encoding,
-        compression=one.compression,
+        format=one.summarize("format"),
+        encoding=one.summarize("encoding"),
+        compression=one.summarize("compression"),
         columns=list(roles.values()),
         all_columns=list(one.columns),
         column_roles=roles,

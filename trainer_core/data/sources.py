@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -51,18 +51,6 @@ class DatasetScan:
     validation_split: str = ""  # another split of the folder, for evaluation; empty if there is none
 
     @property
-    def format(self) -> str:
-        return _summarize_values(file.format for file in self.files)
-
-    @property
-    def encoding(self) -> str:
-        return _summarize_values(file.encoding for file in self.files)
-
-    @property
-    def compression(self) -> str:
-        return _summarize_values(file.compression for file in self.files)
-
-    @property
     def task(self) -> Task:
         return self.files[0].mapping.task
 
@@ -70,15 +58,10 @@ class DatasetScan:
     def bytes(self) -> int:
         return sum(file.bytes_to_read for file in self.files)
 
-
-def _summarize_values(names: Iterable[str]) -> str:
-    """`utf-8`, or the most frequent first: `gb18030 ×2, utf-8-sig`. Ignores empty names."""
-    counts = Counter(filter(None, names)).most_common()
-    return ", ".join(f"{name} ×{count}" if count > 1 and len(counts) > 1 else name for name, count in counts)
-
-
-def _no_poll() -> None:
-    pass
+    def summarize(self, attribute: str) -> str:
+        """`format`, `encoding` or `compression`: `utf-8`, or the most frequent first: `gb18030 ×2, utf-8-sig`."""
+        counts = Counter(filter(None, (getattr(file, attribute) for file in self.files))).most_common()
+        return ", ".join(f"{name} ×{count}" if count > 1 and len(counts) > 1 else name for name, count in counts)
 
 
 # --- scanning --------------------------------------------------------------------------------------
@@ -105,7 +88,7 @@ class DatasetScans:
         return sum(len(one.files) for one in self.train) if self.validation else None
 
 
-def scan_datasets(config: Config, poll: Callable[[], None] = _no_poll) -> DatasetScans:
+def scan_datasets(config: Config, poll: Callable[[], None] = lambda: None) -> DatasetScans:
     """Scan the training data and the validation data: `validation_data`, else the validation splits of `data`.
 
     Raises what `scan_path` raises, `data.none_given` and `data.mixed`.
@@ -120,7 +103,7 @@ def scan_datasets(config: Config, poll: Callable[[], None] = _no_poll) -> Datase
 
 
 def scan_path(
-    path: str, config: Config, poll: Callable[[], None] = _no_poll, *, validation: bool = False
+    path: str, config: Config, poll: Callable[[], None] = lambda: None, *, validation: bool = False
 ) -> DatasetScan:
     """Scan a file, a folder or `builtin:…`. Reads only the beginning of files and samples of them.
 
@@ -130,7 +113,11 @@ def scan_path(
     `data.bad_format`, `data.unknown_format` or `data.no_files`.
     """
     if path == builtin.TASKS:
-        return _scan_builtin_tasks(path, config)
+        size = builtin_tasks.count_examples() * builtin_tasks.EXAMPLE_BYTES
+        source = SourceFile(Path(path), "tasks", "", size, mapping=_TASKS_MAPPING)
+        if config.task == "pretrain":
+            raise _missing_columns_error(source, config.text_column, _TASKS_MAPPING.column_names)
+        return DatasetScan(path, (source,), _TASKS_MAPPING.column_names)
     if path == builtin.PYTHON:
         _, found = builtin.list_python_library()
         sources = tuple(SourceFile(file, "text", "utf-8", file.stat().st_size) for file in found)
@@ -148,37 +135,22 @@ def scan_path(
         raise unreadable_error(place, error) from error
 
 
-def _scan_builtin_tasks(path: str, config: Config) -> DatasetScan:
-    size = builtin_tasks.count_examples() * builtin_tasks.EXAMPLE_BYTES
-    source, names = SourceFile(Path(path), "tasks", "", size, mapping=_TASKS_MAPPING), _TASKS_MAPPING.column_names
-    if config.task == "pretrain":
-        raise _missing_columns_error(source, config.text_column, names)
-    return DatasetScan(path, (source,), names)
-
-
-class _SelectedFiles(NamedTuple):
-    """Files of a folder to read. `split` and `validation_split`: as in `DatasetScan`."""
-
-    files: list[Path]
-    split: str = ""
-    validation_split: str = ""
-
-
 def _select_files(
     folder: Path, config: Config, validation: bool, on_error: Callable[[OSError], None]
-) -> _SelectedFiles:
+) -> tuple[list[Path], str, str]:
+    """Files of a folder to read; `split` and `validation_split` as in `DatasetScan`."""
     saved = saved_splits(folder)
     files = [] if saved else list_data_files(folder, config, on_error)
     splits = saved or group_by_split(folder, filter(_can_belong_to_split, files))
     name = choose_validation_split(splits)
     if validation and name:
-        return _SelectedFiles(splits[name], name)
+        return splits[name], name, ""
     if TRAIN in splits and len(splits) > 1 and not validation:
-        return _SelectedFiles(splits[TRAIN], TRAIN, name)
+        return splits[TRAIN], TRAIN, name
     if len(saved) > 1:
         first = next(iter(saved.values()))[0].parent
         raise TraindeckError("data.no_train_split", path=str(folder), found=", ".join(saved), first=str(first))
-    return _SelectedFiles(next(iter(saved.values()), files))
+    return next(iter(saved.values()), files), "", ""
 
 
 def _can_belong_to_split(file: Path) -> bool:
@@ -190,9 +162,9 @@ def _can_belong_to_split(file: Path) -> bool:
 def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validation: bool) -> DatasetScan:
     usable: list[tuple[SourceFile, tuple[str, ...]]] = []
     unreadable: list[OSError] = []  # folders
-    selected = _select_files(folder, config, validation, unreadable.append)
+    selected, split, validation_split = _select_files(folder, config, validation, unreadable.append)
     skipped = [_skipped_file(Path(error.filename), error) for error in unreadable]
-    for file in selected.files:
+    for file in selected:
         poll()
         try:
             usable.append(_scan_file(file, config))
@@ -202,24 +174,23 @@ def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validat
     if not usable:
         if len(skipped) == 1:
             return scan_path(skipped[0].path, config)  # raises the error of the only file
-        code = "data.no_files" if skipped or not selected.files else "data.empty"
+        code = "data.no_files" if skipped or not selected else "data.empty"
         raise TraindeckError(code, path=str(folder), known=KNOWN_SUFFIXES)
     # Plain text beside prompts and responses is a README, not training data.
     task: Task = "sft" if any(source.mapping.task == "sft" for source, _ in usable) else "pretrain"
     other = [str(source.path) for source, _ in usable if source.mapping.task != task]
     skipped += [SkippedFile(path, "data.other_task", "it is plain text beside conversations") for path in other]
     files, names = zip(*(one for one in usable if one[0].mapping.task == task), strict=True)
-    return DatasetScan(str(folder), files, names[0], tuple(sorted(skipped)), selected.split, selected.validation_split)
+    return DatasetScan(str(folder), files, names[0], tuple(sorted(skipped)), split, validation_split)
 
 
 def _skipped_file(file: Path, error: TraindeckError | OSError) -> SkippedFile:
     known = error if isinstance(error, TraindeckError) else unreadable_error(file, error)
-    if known.code == "data.binary":
-        reason = "it looks like a binary file, not text"
-    elif known.code == "data.missing_columns":
-        reason = f"it has no column “{known.params['wanted']}”"
-    else:
-        reason = str(known.params.get("reason", known.code))
+    reasons = {
+        "data.binary": "it looks like a binary file, not text",
+        "data.missing_columns": f"it has no column “{known.params.get('wanted')}”",
+    }
+    reason = reasons.get(known.code, str(known.params.get("reason", known.code)))
     return SkippedFile(str(file), known.code, reason)
 
 
@@ -310,7 +281,7 @@ def _map_columns(source: SourceFile, names: Sequence[str], config: Config) -> Co
     try:
         return columns.map_columns(names, config)
     except MissingColumnError as missing:
-        raise _missing_columns_error(source, missing.column, names) from missing
+        raise _missing_columns_error(source, str(missing), names) from missing
 
 
 def _missing_columns_error(source: SourceFile, wanted: str, found: Sequence[str]) -> TraindeckError:

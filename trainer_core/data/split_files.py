@@ -42,9 +42,8 @@ class HeldOutSelector:
         if not self._fraction_millionths or not len(units):
             return np.zeros(len(units), np.bool_)
         # int64: the default of numpy 1 on Windows, int32, would overflow.
-        blocks, place = np.unique(
-            units.astype(np.int64) * self._fraction_millionths // _FRACTION_RESOLUTION, return_inverse=True
-        )
+        scaled = units.astype(np.int64) * self._fraction_millionths
+        blocks, place = np.unique(scaled // _FRACTION_RESOLUTION, return_inverse=True)
         chosen = np.array([self._held_out_unit(block) for block in blocks.tolist()], np.int64)
         found: Mask = chosen[place] == units
         return found
@@ -86,22 +85,20 @@ class SplitWriter(TokenFileWriter):
     def add(self, batch: list[Document], encoded: EncodedBatch, wanted: Mask) -> None:
         """Append the `wanted` documents of a batch."""
         documents = [batch[index] for index in np.flatnonzero(wanted).tolist()]
-        lengths = encoded.lengths[wanted]
-        ids = encoded.ids[np.repeat(wanted, encoded.lengths)]
-        locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
+        ids, lengths = encoded.ids[np.repeat(wanted, encoded.lengths)], encoded.lengths[wanted]
+        spans = counts = EMPTY_INT64
         if len(encoded.span_counts):
-            spans = encoded.spans[np.repeat(wanted, encoded.span_counts)]
-            begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
-            kept = self._select_texts(documents) if self._validation else []
-            texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
-            self.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
-            return
-        ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
+            spans, counts = encoded.spans[np.repeat(wanted, encoded.span_counts)], encoded.span_counts[wanted]
+            begins, new = np.cumsum(lengths) - lengths, np.ones(len(documents), np.bool_)
+        else:
+            ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
-        texts = [{"text": one.text[:_KEPT_TEXT_CHARS], "number": number} for number, one in self._select_texts(firsts)]
-        locations = locations if self._keep_tokens else locations[new]
-        hashes = encoded.hashes[wanted]
-        self.add_block(TokenBlock(ids, begins, texts=texts, row_locations=locations, hashes=hashes))
+        texts: list[dict[str, Any]] = [
+            {"number": number, **({"turns": one.turns} if one.turns else {"text": one.text[:_KEPT_TEXT_CHARS]})}
+            for number, one in self._select_texts(firsts)
+        ]
+        locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in firsts], np.int64)
+        self.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
 
     def _insert_document_boundaries(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]

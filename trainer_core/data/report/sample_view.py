@@ -52,19 +52,14 @@ class SampleViewer:
         length = 0
         for place, document in enumerate(documents):
             start, end = self._split.offsets[document : document + 2].tolist()
+            first, last = self._split.span_offsets[document : document + 2].tolist()
             used = min(end - start, self._length)
             length += used
-            in_loss = self._loss_mask(document, min(used, _MAX_SHOWN_TOKENS - len(tokens)))
+            in_loss = np.zeros(min(used, _MAX_SHOWN_TOKENS - len(tokens)), np.bool_)
+            for begin, stop in self._split.spans[first:last].tolist():
+                in_loss[max(begin, 1) : stop] = True  # nothing predicts the very first token
             tokens += self._tokens(start, in_loss, np.full(len(in_loss), place))
         return SampleView(tokens=tokens, length=length)
-
-    def _loss_mask(self, document: int, count: int) -> npt.NDArray[np.bool_]:
-        """Whether each of the first `count` tokens of a conversation counts in the loss."""
-        mask = np.zeros(count, np.bool_)
-        first, last = self._split.span_offsets[document : document + 2].tolist()
-        for start, stop in self._split.spans[first:last].tolist():
-            mask[max(start, 1) : stop] = True  # nothing predicts the very first token
-        return mask
 
     def _tokens(self, start: int, in_loss: npt.NDArray[np.bool_], documents: npt.NDArray[np.int64]) -> list[Token]:
         """The tokens from `start` on."""
