@@ -72,6 +72,7 @@ class GenerationSession(QObject):
         self.run, self.checkpoint = run, checkpoint
         self.refresh_checkpoints()
         self._outcome = None
+        self.changed.emit()
 
     def refresh_checkpoints(self) -> None:
         """List the checkpoints of the run on disk."""

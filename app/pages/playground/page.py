@@ -100,7 +100,7 @@ class PlaygroundPage(Page):
         for session, column in zip(self.sessions, self.columns, strict=True):
             session.changed.connect(self.refresh)
             session.prompt_sent.connect(self._clear_prompt)
-            column.chosen.connect(lambda run, path, session=session: self._select(session, run, path))
+            column.chosen.connect(session.select)
         for name, action in self.keys.items():
             action.setShortcuts([QKeySequence(keys) for keys in _SHORTCUTS[name]])
             # For the list of shortcuts. `event` and `keyPressEvent` handle the keys before the window does.
@@ -158,11 +158,7 @@ class PlaygroundPage(Page):
 
     def select_checkpoint(self, checkpoint: Path) -> None:
         """Select a checkpoint for the first session."""
-        self._select(self.sessions[0], checkpoint.parent.parent, checkpoint)
-
-    def _select(self, session: GenerationSession, run: Path | None, checkpoint: Path | None) -> None:
-        session.select(run, checkpoint)
-        self.refresh()
+        self.sessions[0].select(checkpoint.parent.parent, checkpoint)
 
     def _set_comparing(self, comparing: bool) -> None:
         """Show two models side by side, or one."""
@@ -178,7 +174,7 @@ class PlaygroundPage(Page):
         for session in self.sessions:
             if session.run == old:
                 checkpoint = session.checkpoint
-                self._select(session, new, new / "checkpoints" / checkpoint.name if new and checkpoint else None)
+                session.select(new, new / "checkpoints" / checkpoint.name if new and checkpoint else None)
 
     @property
     def _training_run(self) -> Path | None:
