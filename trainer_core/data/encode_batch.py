@@ -5,6 +5,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import multiprocessing
@@ -72,18 +73,14 @@ def _content_hash(content: Content) -> bytes:
 
 # --- worker processes ------------------------------------------------------------------------------
 
-_codec: Codec | None = None
 
-
-def init_worker(tokenizer: Path, fast: bool) -> None:
-    """Set up a worker process, which exits with its parent. `fast`: gigatoken may be used."""
-    global _codec
+def init_worker() -> None:
+    """Set up a worker process, which exits with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches every process of a terminal; the parent handles it
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
-    _codec = Codec.load(tokenizer, fast)
 
 
 def _exit_with_parent(parent: Any) -> None:
@@ -91,7 +88,9 @@ def _exit_with_parent(parent: Any) -> None:
     os._exit(1)
 
 
-def encode_in_worker(batch: Sequence[Content]) -> EncodedBatch:
-    """`encode_batch` in a worker."""
-    assert _codec is not None
-    return encode_batch(_codec, batch)
+def encode_in_worker(tokenizer: Path, fast: bool, batch: Sequence[Content]) -> EncodedBatch:
+    """`encode_batch` in a worker. `fast`: gigatoken may be used."""
+    return encode_batch(_load_codec(tokenizer, fast), batch)
+
+
+_load_codec = functools.cache(Codec.load)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,7 @@ from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
 from trainer_core.data.documents import DocumentStream, RowCounts, StreamPosition
-from trainer_core.data.encode_batch import EncodedBatch, encode_batch, encode_in_worker, init_worker
+from trainer_core.data.encode_batch import Content, EncodedBatch, encode_batch, encode_in_worker, init_worker
 from trainer_core.data.report.statistics import count_duplicates, count_overlap
 from trainer_core.data.sources import DatasetScans
 from trainer_core.data.split_files import HeldOutSelector, Mask, SplitWriter
@@ -121,11 +122,12 @@ def _encode(
     writer = CacheWriter(working, codec, config, journal, stream.path_of, scans.first_validation_file)
     # The tokenizer was trained first, on the training data.
     offset = 0.0 if config.tokenizer else float(sum(one.bytes for one in scans.train))
-    batches = batch_documents(stream, _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS)
-    pool = _start_pool(processes, tokenizer, fast) if processes else None
+    size = _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS
+    pool = _start_pool(processes) if processes else None
+    encode = partial(encode_in_worker, tokenizer, fast) if pool else partial(encode_batch, codec)
     try:
-        for batch in _encode_batches(batches, stream, codec, recorder, pool, 2 * processes):
-            writer.write(batch.documents, batch.encoded, stream.bad)
+        for batch in _encode_batches(stream, size, encode, pool, 2 * processes, recorder):
+            writer.write(batch.documents, batch.encoded.result(), stream.bad)
             is_due = writer.is_commit_due()
             try:
                 recorder.progress("preparing", offset + batch.done, offset + stream.total, "bytes")
@@ -148,49 +150,44 @@ class _EncodedDocuments(NamedTuple):
     """A batch, and the state of the stream after it."""
 
     documents: list[Document]
-    encoded: EncodedBatch
+    encoded: Future[EncodedBatch]
     done: float  # bytes
     position: StreamPosition | None
     num_warnings: int  # recorded so far
 
 
 def _encode_batches(
-    batches: Iterable[list[Document]],
     stream: DocumentStream,
-    codec: Codec,
-    recorder: WarningRecorder,
+    size: int,
+    encode: Callable[[Sequence[Content]], EncodedBatch],
     pool: ProcessPoolExecutor | None,
     limit: int,
+    recorder: WarningRecorder,
 ) -> Iterator[_EncodedDocuments]:
-    """Encodes batches here or in a pool, in order. Reads at most `limit` of them ahead."""
-    pending: deque[tuple[list[Document], Future[EncodedBatch], tuple[float, StreamPosition | None, int]]] = deque()
-
-    def await_first() -> _EncodedDocuments:
-        documents, encoded, state = pending.popleft()
-        while not encoded.done():
-            wait([encoded], _POLL_INTERVAL_S)
-            recorder.poll()
-        return _EncodedDocuments(documents, encoded.result(), *state)
-
-    for documents in batches:
-        contents = [document.turns or document.text for document in documents]
-        state = stream.done, stream.position, len(recorder.warnings)
-        if pool is None:
-            yield _EncodedDocuments(documents, encode_batch(codec, contents), *state)
-            continue
-        pending.append((documents, pool.submit(encode_in_worker, contents), state))
-        while len(pending) > limit or (pending and pending[0][1].done()):
-            yield await_first()
-    while pending:
-        yield await_first()
+    """Batches of about `size` characters in order, encoded here or in a pool, which has at most `limit` at a time."""
+    pending: deque[_EncodedDocuments] = deque()
+    batches = batch_documents(stream, size)
+    while (documents := next(batches, None)) or pending:
+        if documents:
+            contents = [document.turns or document.text for document in documents]
+            encoded = pool.submit(encode, contents) if pool else Future[EncodedBatch]()
+            if not pool:
+                encoded.set_result(encode(contents))
+            state = stream.done, stream.position, len(recorder.warnings)
+            pending.append(_EncodedDocuments(documents, encoded, *state))
+        while pending and (not documents or len(pending) > limit or pending[0].encoded.done()):
+            while not pending[0].encoded.done():
+                wait([pending[0].encoded], _POLL_INTERVAL_S)
+                recorder.poll()
+            yield pending.popleft()
 
 
-def _start_pool(processes: int, tokenizer: Path, fast: bool) -> ProcessPoolExecutor | None:
+def _start_pool(processes: int) -> ProcessPoolExecutor | None:
     """None without semaphores, as in some containers."""
     # spawn on every system: Windows has nothing else, and a fork of a process with threads can hang
     context = multiprocessing.get_context("spawn")
     try:
-        pool = ProcessPoolExecutor(processes, context, init_worker, (tokenizer, fast))
+        pool = ProcessPoolExecutor(processes, context, init_worker)
         for _ in range(processes):
             pool.submit(int)  # starts the processes
     except (OSError, NotImplementedError):

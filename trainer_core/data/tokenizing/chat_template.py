@@ -102,20 +102,19 @@ class ChatTemplate:
     ) -> None:
         self._named_tokens, self._default_end_id = dict(named_tokens), default_end_id
         self._template = SandboxedTemplate(source, now)
-        self.uses_eos = "eos_token" in self._template.variables
         tools: list[Turn] = [(TOOLS_ROLE, "[]")] if for_tools else []
         before, gap, between, last_gap, after = self._literals([*tools, *_PROBE])
-        around = (before, _common_prefix(gap, last_gap), between, after)
+        gap = _common_prefix(gap, last_gap)
         self._ids = {token.content: number for number, token in added_tokens.items()}
-        words = [token.content for token in added_tokens.values() if not token.special]
+        words = [token.content for token in added_tokens.values() if not token.special and token.content.strip()]
+        around = (before, gap, between, after)
         self.control_tokens = frozenset(
-            word for word in words if word.strip() and not word.strip().isalnum() and any(word in one for one in around)
+            word for word in words if not word.strip().isalnum() and any(word in literal for literal in around)
         )
         special = [one for one in added_tokens.values() if one.special or one.content in self.control_tokens]
-        self._special_pattern = re.compile(f"({_any_of(token.content for token in special)})")
-        self._lstrip, self._rstrip = (
-            {one.content for one in special if getattr(one, side)} for side in ("lstrip", "rstrip")
-        )
+        names = [token.content for token in special]
+        self._rstrip = {token.content for token in special if token.rstrip}
+        self._special_pattern = re.compile(f"({_any_of(names)})")
         ends = [self._find_end_token(literal) for literal in (between, after)]
         end_ids = [self._ids[token] if token else default_end_id for token in ends]
         self.end_of_turn, self.end_of_turn_ids = end_ids[-1], frozenset(end_ids)
@@ -123,10 +122,10 @@ class ChatTemplate:
         footer = "" if ends[0] else between  # what follows an answer without an end token
         self._end = re.compile(_any_of(self._end_tokens) + (f"|(?={re.escape(footer)})" if footer.strip() else ""))
         self._blank_ending = "" if after.strip() else after  # after the last answer
-        header = self._compile_header(around[1], ends, tools)
-        self._spelled = _compile_spelled([*(token.content for token in special), header, footer.strip()])
+        header = self._compile_header(gap, ends, tools)
+        self._spelled = _compile_spelled([*names, header, footer.strip()])
         self._render_cached = lru_cache(_CACHE_SIZE)(self._render_marked)
-        is_chatml = source == CHATML_TEMPLATE and {IM_START, IM_END}.isdisjoint(self._lstrip | self._rstrip)
+        is_chatml = source == CHATML_TEMPLATE and self._rstrip.isdisjoint((IM_START, IM_END))
         self._chatml_ids = [self._ids.get(name, -1) for name in (IM_START, IM_END)] if is_chatml else None
 
     # --- probing --------------------------------------------------------------------------------------
@@ -158,7 +157,7 @@ class ChatTemplate:
         else:  # the prompt does not have the header, so the model writes it
             header = f"(?={re.escape(text.strip())})" if text.strip() else _NEVER
         self._header = re.compile(header)
-        alone = self._try_render([*tools, _PROBE[0]]) or ""
+        alone = self._render([*tools, _PROBE[0]])
         self._header_roles = ("user", "tool") if self._header.search(alone) else ("assistant",)
         self._header = re.compile(f"{header}|{self._find_tool_header(tools)}")
         return given.strip() or text.strip()
@@ -176,9 +175,12 @@ class ChatTemplate:
     def _find_call_end(self, call: Turn, tools: Sequence[Turn]) -> str:
         """The special token that ends a turn with tool calls; empty if the template does not write its calls."""
         content = "x" if call[1].strip() else ""  # the real one may name the function
-        given = self._try_render([*tools, ("user", "?")], prompt=True)
-        text = self._try_render([*tools, ("user", "?"), (call[0], content, *call[2:])])
-        if given is None or text is None or not text.startswith(given):
+        prompt: list[Turn] = [*tools, ("user", "?")]
+        try:
+            given, text = self._render(prompt, prompt=True), self._render([*prompt, (call[0], content, *call[2:])])
+        except TraindeckError:
+            return ""
+        if not text.startswith(given):
             return ""
         written = text[len(given) :].rstrip()
         found = self._special_pattern.findall(written)
@@ -195,12 +197,6 @@ class ChatTemplate:
 
     def _render(self, turns: Sequence[Turn], prompt: bool = False) -> str:
         return _remove_reserved(self._render_marked(turns, prompt))
-
-    def _try_render(self, turns: Sequence[Turn], prompt: bool = False) -> str | None:
-        try:
-            return self._render(turns, prompt)
-        except TraindeckError:
-            return None
 
     def drop_unsupported_calls(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """The conversation without turns whose tool calls the template cannot write, and their results."""
@@ -294,8 +290,6 @@ class ChatTemplate:
             first = len(pieces)
             for part, piece in enumerate(self._special_pattern.split(text[start:stop])):
                 if part % 2:
-                    if piece in self._lstrip and pieces and isinstance(pieces[-1], tuple):
-                        pieces[-1] = pieces[-1][0].rstrip(), pieces[-1][1]
                     pieces.append(self._ids[piece])
                     place, takes_space = "mark", piece in self._rstrip
                 elif piece := piece.lstrip() if takes_space else piece:

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import jinja2.ext
-import jinja2.meta
 import jinja2.parser
 import jinja2.runtime
 from jinja2 import nodes
@@ -32,7 +31,7 @@ GENERATION_STOP: Final = "\U0010fffc"
 
 
 class SandboxedTemplate:
-    """A compiled template. `variables`: the names that it reads. Raises `data.chat_refused`.
+    """A compiled template. Raises `data.chat_refused`.
 
     `now` is the template's current time, so that data prepared again is the same. A rendering is limited in steps and
     output, not in time: the same conversations are refused each time. A single expression is not limited.
@@ -49,7 +48,6 @@ class SandboxedTemplate:
         environment.globals.update(raise_exception=_raise_template_error, strftime_now=now.strftime)
         try:
             self._template = environment.from_string(source)
-            self.variables = jinja2.meta.find_undeclared_variables(environment.parse(source))
         except Exception as error:  # also RecursionError, and whatever Jinja makes of odd input
             raise chat_refused_error(_format_error(error)) from error
 

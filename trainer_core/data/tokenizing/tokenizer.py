@@ -34,14 +34,8 @@ from trainer_core.system import files
 
 # Tokens that end a text, if the configuration does not name one.
 _END_OF_TEXT_TOKENS: Final = (
-    conversations.END_OF_TEXT,
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<｜end▁of▁sentence｜>",
-    "[EOS]",
-    "<|eos|>",
-)
+    conversations.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>",
+)  # fmt: skip
 
 
 class EncodedChat(NamedTuple):
@@ -145,23 +139,18 @@ class Codec:
 
     def _find_end_of_text(self, turn_ends: frozenset[int] = frozenset()) -> int:
         """eos_token, unless that ends an answer and another token is there that ends a text."""
+        own, id_of = self._config.special_tokens.get("eos_token", ""), self.tokenizer.token_to_id
+        added = {token.content for token in self._added.values()}
+        known = [name for name in _END_OF_TEXT_TOKENS if name in added]
+        ends_text = own in _END_OF_TEXT_TOKENS or id_of(own) not in turn_ends
+        names = [own, *known] if ends_text else [*known, own]
+        names.append(conversations.END_OF_TEXT)
         if self._config.end_of_text:
-            return self._require_token_id(self._config.end_of_text)
-        own = self._config.special_tokens.get("eos_token", "")
-        number: int | None = self.tokenizer.token_to_id(own)
-        if number is not None and (own in _END_OF_TEXT_TOKENS or number not in turn_ends):
-            return number
-        added = {token.content: number for number, token in self._added.items()}
-        known = [added[name] for name in _END_OF_TEXT_TOKENS if name in added]
-        if known:
-            return known[0]
-        return number if number is not None else self._require_token_id(conversations.END_OF_TEXT)
-
-    def _require_token_id(self, token: str) -> int:
-        number: int | None = self.tokenizer.token_to_id(token)
-        if number is None:
-            raise bad_tokenizer_error(self._config.path, f"it lacks {token}")
-        return number
+            names = [self._config.end_of_text]
+        numbers: list[int] = [number for number in map(id_of, names) if number is not None]
+        if not numbers:
+            raise bad_tokenizer_error(self._config.path, f"it lacks {names[-1]}")
+        return numbers[0]
 
     # --- to ids and back ------------------------------------------------------------------------------
 
@@ -260,16 +249,17 @@ class Codec:
         A tuned model ends its answer with eos_token, a pretrained one its text. If the template uses eos_token, that
         stays as it was.
         """
-        config, template = self._config, self._template
-        names = {name: self.tokenizer.id_to_token(getattr(self, name)) for name in ("end_of_text", "end_of_turn")}
-        tokens: dict[str, Any] = {**config.special_tokens, "pad_token": self.tokenizer.id_to_token(self.pad_token_id)}
-        if "eos_token" not in tokens or (template is not None and not template.uses_eos):
-            tokens["eos_token"] = names["end_of_turn" if task == "sft" else "end_of_text"]
+        config, name_of = self._config, self.tokenizer.id_to_token
+        end_of_text, pad = name_of(self.end_of_text), name_of(self.pad_token_id)
+        tokens: dict[str, Any] = {**config.special_tokens, "pad_token": pad}
+        if "eos_token" not in tokens or (self._template is not None and "eos_token" not in config.template):
+            tokens["eos_token"] = name_of(self.end_of_turn) if task == "sft" else end_of_text
         if config.template in (conversations.CHATML_TEMPLATE, _chatml_template(self.tokenizer)):
-            tokens.setdefault("bos_token", names["end_of_text"])
+            tokens.setdefault("bos_token", end_of_text)
             tokens["additional_special_tokens"] = [conversations.IM_START, conversations.IM_END]
         named = {"default": config.template, "tool_use": config.tool_template}
         several = [{"name": name, "template": source} for name, source in named.items()]
+        now = config.now.isoformat() if config.now else ""
         values = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **tokens,
@@ -278,11 +268,6 @@ class Codec:
             "add_bos_token": bool(self.prefix_ids),
             "add_eos_token": self._adds_eos,
             "clean_up_tokenization_spaces": False,
-            "traindeck": {
-                "task": task,
-                "end_of_text": names["end_of_text"],
-                "now": config.now.isoformat() if config.now else "",
-                "tokens": config.special_tokens,
-            },
+            "traindeck": {"task": task, "end_of_text": end_of_text, "now": now, "tokens": config.special_tokens},
         }
         return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
