@@ -36,13 +36,9 @@ def knob_search_text(knob: Knob) -> str:
     return " ".join(parts).lower()
 
 
-def knob_unit(knob: Knob) -> str:
-    return _find(f"knob_unit.{knob.unit}", knob.unit)
-
-
 def knob_unit_suffix(knob: Knob) -> str:
     """Return the unit beside a field; empty if the label contains it ("Warmup steps")."""
-    unit, label = knob_unit(knob), knob_label(knob).lower()
+    unit, label = _find(f"knob_unit.{knob.unit}", knob.unit), knob_label(knob).lower()
     is_in_label = unit in label if current_language() == "zh" else unit in label.split()
     return "" if is_in_label else unit
 
