@@ -331,6 +331,7 @@ def _measure_fast_paths(output: str) -> None:
     from trainer_core.benchmark import run as benchmark
     from trainer_core.benchmark import tables
     from trainer_core.console import performance as console
+    from trainer_core.progress import NullReporter
     from trainer_core.train.device import choose_device, describe_device
     from trainer_core.train.engine import fast_paths
 
@@ -340,7 +341,7 @@ def _measure_fast_paths(output: str) -> None:
     log(describe_device(device))
     if (busy := benchmark.cpu_load()) > tables.NOISY:
         log(tables.text("others", language, share=busy))
-    found = fast_paths.measure(device, console.FastPathReporter(log, language))
+    found = fast_paths.measure(device, NullReporter(), lambda name: log(console.format_measuring(name, language)))
     if output == "json":
         click.echo(msgspec.json.encode(found).decode())
     else:

@@ -32,9 +32,6 @@ class Reporter:
     def warn(self, code: str, **params: Value) -> None:
         """Report a warning by its message code."""
 
-    def report_measuring(self, fast_path: str) -> None:
-        """A fast path is being compared with the reference; compilation takes long."""
-
     def poll(self) -> None:
         """Apply pending commands. Waits while paused; raises `StopRequested` on a stop request."""
 

@@ -86,10 +86,6 @@ class RunContext(Reporter):
             reason, until = pause_state or (None, None)
             self.dispatcher.emit(protocol.Phase(phase=phase, step=step, reason=reason, until=until))
 
-    def report_measuring(self, fast_path: str) -> None:
-        if fast_path in ("compile", "cuda_graphs"):  # others take no noticeable time
-            self.set_phase("compiling")
-
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         now = time.monotonic()
         last = self._last_progress

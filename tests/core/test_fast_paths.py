@@ -16,7 +16,6 @@ import torch
 from tests.core.engines import FP32, decoder, settings
 from trainer_core import performance_texts, texts
 from trainer_core.benchmark import run
-from trainer_core.console.performance import FastPathReporter
 from trainer_core.messages import is_known
 from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.protocol import FastPath
@@ -74,7 +73,7 @@ def test_missing_hardware_and_compilers_are_reported(home: Path, monkeypatch: py
 
 
 def test_measured_paths_equal_the_reference_and_are_cached(home: Path) -> None:
-    measured = by_name(fast_paths.measure(CPU, NullReporter()))
+    measured = by_name(fast_paths.measure(CPU, NullReporter(), print))
     assert torch.get_num_threads() == 2
     assert_has_texts(measured)
     exact = ("fused_adamw", "varlen_attention", "chunked_loss", "activation_checkpointing")
@@ -98,10 +97,10 @@ def test_measured_paths_equal_the_reference_and_are_cached(home: Path) -> None:
 
 def test_a_short_benchmark_uses_cached_measurements(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measured() -> bool:
-        return any(path.speedup for path in run.fast_path_results(CPU, 60, FastPathReporter(print, "en")))
+        return any(path.speedup for path in run.fast_path_results(CPU, 60, print))
 
     assert not measured()
-    fast_paths.measure(CPU, NullReporter())
+    fast_paths.measure(CPU, NullReporter(), print)
     assert measured()
 
 
@@ -122,7 +121,7 @@ def test_a_failing_path_reports_the_reason_and_the_others_are_measured(
         raise RuntimeError("no such kernel")
 
     monkeypatch.setitem(fast_paths._TRIALS, "fused_adamw", fails)
-    measured = by_name(fast_paths.measure(CPU, NullReporter()))
+    measured = by_name(fast_paths.measure(CPU, NullReporter(), print))
     path = measured["fused_adamw"]
     assert (path.used, path.reason) == (False, "path.failed")
     assert "no such kernel" in str(path.params["reason"])
@@ -167,7 +166,7 @@ def test_a_trial_with_wrong_results_is_detected(home: Path, monkeypatch: pytest.
                 weight.data.mul_(2.0 if group["fused"] else 1.0)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", wrong)
-    assert by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"].reason == "path.differs"
+    assert by_name(fast_paths.measure(CPU, NullReporter(), print))["fused_adamw"].reason == "path.differs"
 
 
 def test_a_run_reports_the_measured_error_of_the_optimizer(home: Path) -> None:
@@ -177,7 +176,7 @@ def test_a_run_reports_the_measured_error_of_the_optimizer(home: Path) -> None:
         return fast_paths.run_paths(config, decoder(config), CPU, FP32)["fused_adamw"]
 
     assert (reported().used, reported().reason, reported().error) == (True, "path.found", None)
-    measured = by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"]
+    measured = by_name(fast_paths.measure(CPU, NullReporter(), print))["fused_adamw"]
     assert reported() == msgspec.structs.replace(measured, used=True)
     assert reported().error is not None
 
@@ -189,7 +188,7 @@ class Stops(NullReporter):
 
 def test_a_stop_ends_the_measurement_and_stores_nothing(home: Path) -> None:
     with pytest.raises(StopRequested):
-        fast_paths.measure(CPU, Stops())
+        fast_paths.measure(CPU, Stops(), print)
     assert torch.get_num_threads() == 2
     assert not (home / "cache" / "engine.json").exists()
 

@@ -28,7 +28,7 @@ from trainer_core.benchmark import ceilings, tables
 from trainer_core.check.data import inspect_data
 from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process
 from trainer_core.config import Config
-from trainer_core.console.performance import FastPathReporter
+from trainer_core.console.performance import format_measuring
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.progress import NullReporter
@@ -106,7 +106,7 @@ def run(
     if recipes[1].config == recipes[2].config:
         notes["same"] = {}
         del recipes[1]
-    paths = fast_path_results(device, seconds, FastPathReporter(log, language))
+    paths = fast_path_results(device, seconds, lambda name: log(format_measuring(name, language)))
     if not any(path.speedup for path in paths):
         notes["not_measured"] = {}
     release_memory(device)  # for the child processes
@@ -182,13 +182,13 @@ def _require_trainable(config: Config, vocab_size: int, device: torch.device, ra
         raise TraindeckError("bench.too_large", preset=preset, seconds=round(seconds), device=str(device))
 
 
-def fast_path_results(device: torch.device, seconds: float, reporter: FastPathReporter) -> list[FastPath]:
+def fast_path_results(device: torch.device, seconds: float, log: Callable[[str], None]) -> list[FastPath]:
     """Results of the fast paths, measured if they are not and if there is time."""
     precision = choose_precision("auto", device, NullReporter()).name
     cached = fast_paths.cached_paths(device, precision)
     if seconds < _FAST_PATHS_S or any(path.speedup for path in cached):
         return cached
-    return fast_paths.measure(device, reporter)
+    return fast_paths.measure(device, NullReporter(), log)
 
 
 # --- the recipes -----------------------------------------------------------------------------------

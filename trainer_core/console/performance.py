@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trainer_core import performance_texts, protocol
 from trainer_core.console.tables import format_table
 from trainer_core.messages import Language
 from trainer_core.messages.amounts import format_bytes
-from trainer_core.progress import NullReporter
 from trainer_core.protocol import FastPath
 from trainer_core.texts import get
 
@@ -84,16 +83,11 @@ def format_fast_path_table(found: Sequence[FastPath], language: Language, width:
     return [*lines, "", get("console.speedup_note", language), get("console.error_note", language)]
 
 
-class FastPathReporter(NullReporter):
-    """Prints which fast path is being measured."""
-
-    def __init__(self, write: Callable[[str], None], language: Language) -> None:
-        self._write, self._language = write, language
-
-    def report_measuring(self, fast_path: str) -> None:
-        name = performance_texts.fast_path_label(FastPath(name=fast_path, used=False), self._language)
-        key = "console.measuring_compile" if fast_path == "compile" else "console.measuring"
-        self._write(get(key, self._language, name=name))
+def format_measuring(name: str, language: Language) -> str:
+    """Return that a fast path is being measured."""
+    label = performance_texts.fast_path_label(FastPath(name=name, used=False), language)
+    key = "console.measuring_compile" if name == "compile" else "console.measuring"
+    return get(key, language, name=label)
 
 
 def format_performance(event: protocol.Performance, language: Language) -> str:

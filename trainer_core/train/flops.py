@@ -8,8 +8,7 @@ weighted by positions. Padding counts as tokens, because it is computed. Activat
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -40,12 +39,14 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
     slightly higher than the formula's. Gradients and RNG states are preserved.
     """
     rows, positions = batch.input_ids.shape
-    before = rng_states(model)
+    before, layers = rng_states(model), model.model.layers
+    attend: Any = layers[0].self_attn.attend
+    model.set_attention(sdpa)  # torch's own kernels, the only ones that the counter knows
     try:
-        with _reference_attention(model):
-            forward, both = _count(model, batch.split_rows(1)[0], precision)
+        forward, both = _count(model, batch.split_rows(1)[0], precision)
     finally:
         set_rng_states(model, before)
+        model.set_attention(attend)
     total = both.get("Global", 0)
     return FlopsProfile(
         step=step,
@@ -85,19 +86,6 @@ def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str
 
 def _sums(counts: Mapping[str, Mapping[Any, int]]) -> dict[str, int]:
     return {name: sum(by_operation.values()) for name, by_operation in counts.items()}
-
-
-@contextlib.contextmanager
-def _reference_attention(model: Decoder) -> Iterator[None]:
-    """Attention with torch's own kernels, the only ones that the counter knows."""
-    layers: list[Any] = list(model.model.layers)
-    before = [layer.self_attn.attend for layer in layers]
-    model.set_attention(sdpa)
-    try:
-        yield
-    finally:
-        for layer, attend in zip(layers, before, strict=True):
-            layer.self_attn.attend = attend
 
 
 def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:

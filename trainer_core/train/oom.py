@@ -112,24 +112,6 @@ class OomRecovery:
             undo()
             self._apply_next(step, requested or None, -lacking)
 
-    def retry(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`. If any rank runs out of memory, raises `MemoryError` on all ranks, so that none
-        waits for another.
-        """
-        result: list[T] = []
-        failed, requested = 0, 0
-        try:
-            result.append(work())
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            failed, requested = 1, requested_bytes(error) or 0
-        failed, requested = self._ranks.most(failed, requested, poll=self._session.poll)
-        if failed:
-            result.clear()
-            raise MemoryError(f"Tried to allocate {requested} bytes")
-        return result[0]
-
     def attach(self, engine: Engine) -> None:
         """Configure the engine of the run for the current actions."""
         self.engine = engine

@@ -124,7 +124,7 @@ class TrainingStep:
 
     def set_up(self) -> None:
         """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
-        self.oom.retry(self._allocate)
+        self.oom.run_step(self._allocate, lambda: None, 0, self.session.poll)
         self.engine = self.ranks.same(self._select_engine, lambda engine: engine.choices, self.state.engine)
         self.oom.attach(self.engine)
         self._is_set_up = True

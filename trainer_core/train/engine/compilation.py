@@ -151,14 +151,19 @@ def store_decision(key: CompileKey, path: FastPath | None) -> None:
 # --- compiling ----------------------------------------------------------------------------------------------
 
 
-def full_loss(model: Decoder, key: CompileKey, hidden: Callable[..., Tensor] | None = None) -> CompiledLoss:
+def full_loss(model: Decoder, key: CompileKey, compile_hidden: Callable[[Any], Any] | None = None) -> CompiledLoss:
     """Forward pass and loss as one function of tensors, equivalent to `loss.batch_loss`.
 
     With dynamic width, a chunk of the loss is a whole number of sequences, so that the number of chunks is static.
-    `hidden` replaces `hidden_states(model)`.
+    `compile_hidden` compiles the part up to the head.
     """
     sequences = max(1, key.chunk // key.length) if key.varying else 0
-    forward = hidden or hidden_states(model)
+
+    def hidden(ids_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+        mask = None if segments_BT is None else document_mask(segments_BT)
+        return model.forward_hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
+
+    forward = compile_hidden(hidden) if compile_hidden is not None else hidden
 
     def loss(
         ids_BT: Tensor,
@@ -174,16 +179,6 @@ def full_loss(model: Decoder, key: CompileKey, hidden: Callable[..., Tensor] | N
         return token_loss(model.lm_head(hidden_BTD), labels_BT)
 
     return loss
-
-
-def hidden_states(model: Decoder) -> Callable[[Tensor, Tensor | None, Tensor | None], Tensor]:
-    """Forward pass up to the head as a function of input ids, segments and positions."""
-
-    def hidden(ids_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
-        mask = None if segments_BT is None else document_mask(segments_BT)
-        return model.forward_hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
-
-    return hidden
 
 
 def fix_extensions() -> None:
@@ -211,11 +206,8 @@ def compile_whole(model: Decoder, key: CompileKey) -> CompiledLoss:
     if key.graphs:
         options["triton.cudagraphs"] = True
     compile_ = partial(torch.compile, fullgraph=True, dynamic=None if key.varying else False, options=options)
-    compiled: CompiledLoss
-    if key.chunk and key.device == "cpu":  # an eager chunked loss is faster there than inductor's code
-        compiled = full_loss(model, key, compile_(hidden_states(model)))
-    else:
-        compiled = compile_(full_loss(model, key))
+    on_cpu = key.chunk > 0 and key.device == "cpu"  # an eager chunked loss is faster there than inductor's code
+    compiled: CompiledLoss = full_loss(model, key, compile_) if on_cpu else compile_(full_loss(model, key))
     return _prepare_calls(compiled, key) if key.varying or key.graphs else compiled
 
 

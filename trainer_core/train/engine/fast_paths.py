@@ -134,20 +134,21 @@ def _load_measured(device: torch.device, precision: str) -> dict[str, FastPath]:
         return {}
 
 
-def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
+def measure(device: torch.device, reporter: Reporter, log: Callable[[str], None]) -> list[FastPath]:
     """Try each path on a small model: error and speedup. About a minute on a CPU, mostly compilation, which is cached.
-    Results are stored for `cached_paths`. Raises `StopRequested`.
+    `log` receives the name of each path before it is measured. Results are stored for `cached_paths`. Raises
+    `StopRequested`.
     """
     limit_to_vram(device)
     precision = choose_precision("auto", device, reporter)
     paths = machine_paths(device, precision.name)
     names = [name for name, path in paths.items() if _is_measurable(path)]
     if "compile" in names:
-        reporter.report_measuring("compile")
+        log("compile")
         paths |= _try_compile(device, precision, reporter, "cuda_graphs" in names)
     for name in (name for name in _TRIALS if name in names):
         reporter.poll()
-        reporter.report_measuring(name)
+        log(name)
         paths[name] = _try_path(paths[name], device, precision, reporter)
     results = msgspec.to_builtins([paths[name] for name in names])
     MeasurementCache().store({"paths": results}, "paths", measuring.machine_key(device), precision.name)
