@@ -148,6 +148,12 @@ def store_decision(key: CompileKey, path: FastPath | None) -> None:
         files.write_atomic(_record_file(key), msgspec.json.encode(path))
 
 
+def forget(key: CompileKey) -> None:
+    """Compile in a child process again, and decide again."""
+    with contextlib.suppress(OSError):
+        _record_file(key).unlink(missing_ok=True)
+
+
 # --- compiling ----------------------------------------------------------------------------------------------
 
 

@@ -165,7 +165,7 @@ def _try_compile(
         engine.set_attention(REFERENCE)
         key = engine.build_key(config, device, config.batch_size, segments=False, varying=False)
         key = replace(key, graphs=name == "cuda_graphs")
-        compilation.store_decision(key, None)
+        compilation.forget(key)
         CompileSwitch(engine, key, 0, config, reporter).finish(compilation.example_batch(key))
         paths[name] = engine.fast_paths[name]
     compilation.reset_graphs()  # they hold the memory of a whole step
