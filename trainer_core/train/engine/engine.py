@@ -250,9 +250,10 @@ class CompileSwitch:
         engine.set_attention(key.attention)
         if self._eager_attention != key.attention:
             engine.record("attention", True, ("path.masked", {}), choice=key.attention)
-            for path in (engine.fast_paths[name] for name in VARLEN_PATHS):
-                if path.used:
-                    path.used, path.reason = False, "path.outdone"
+            for name in VARLEN_PATHS:
+                if engine.fast_paths[name].used:
+                    outdone = msgspec.structs.replace(engine.fast_paths[name], used=False, reason="path.outdone")
+                    engine.fast_paths[name] = outdone
 
     def _reject(self) -> None:
         engine = self._engine
