@@ -39,8 +39,8 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
     slightly higher than the formula's. Gradients and RNG states are preserved.
     """
     rows, positions = batch.input_ids.shape
-    before, layers = rng_states(model), model.model.layers
-    attend: Any = layers[0].self_attn.attend
+    before, layers = rng_states(model), list[Any](model.model.layers)
+    attend = layers[0].self_attn.attend
     model.set_attention(sdpa)  # torch's own kernels, the only ones that the counter knows
     try:
         forward, both = _count(model, batch.split_rows(1)[0], precision)
