@@ -37,21 +37,17 @@ QToolTip { color: $text; background: $surface; border: 1px solid $border; paddin
 QToolButton[step="true"] { background: transparent; border: 1px solid transparent; padding: 2px 4px; }
 QToolButton[step="true"]:hover { background: $hover; }
 QToolButton[step="true"]:focus { border-color: $accent; }
-QToolButton[mark="next"] { color: $accent; }
-QToolButton[mark="open"] { color: $muted; }
 #verdict { font-size: 11pt; font-weight: 600; }
 
-QLineEdit, QDoubleSpinBox, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
+QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     background: $field; border: 1px solid $border; border-radius: 4px;
     selection-background-color: $accent; selection-color: $on_accent;
 }
-QLineEdit, QComboBox, QDoubleSpinBox { padding: 3px 6px; min-height: 18px; }
-QDoubleSpinBox::up-button, QDoubleSpinBox::down-button { width: 0; border: none; }
-QDoubleSpinBox QLineEdit { padding: 0 6px; min-height: 0; border: none; background: transparent; }
+QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
 QPlainTextEdit, QListWidget { padding: 0 3px; }
 #transcript, #samples { background: $field; border: 1px solid $border; border-radius: 4px; }
 #transcript:focus, #samples:focus { border-color: $accent; }
-QLineEdit:focus, QDoubleSpinBox:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
+QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
 QComboBox QAbstractItemView { background: $surface; border: 0 solid $border; border-width: 0 1px; selection-background-color: $accent;
