@@ -103,7 +103,7 @@ class Ready(Event, tag="ready", kw_only=True):
     loader_workers: int = 0  # loader processes
     loader_prefetch: int = 0  # batches prepared ahead by the processes; 0: on demand
     loader_pinned: bool = False  # batches are in page-locked memory
-    loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk"] = "set"  # reason of this choice
+    loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk", "encoding"] = "set"  # reason of this choice
     fast_paths: list[FastPath] = []  # of this run
 
 

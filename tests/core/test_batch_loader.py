@@ -332,6 +332,7 @@ def test_loader_processes_are_used_only_for_data_larger_than_memory() -> None:
     assert workers("cuda", 4, 64, HUGE) == (2, "disk")
     assert workers("cuda", 1, 64, HUGE) == (0, "disk")
     assert workers("cuda", 16, 64, HUGE, "win32") == (1, "disk")
+    assert workers("cuda", 16, 64, token_cache=False) == (4, "encoding")
     assert workers("cuda", 16, 12, HUGE) == (0, "low_memory")
 
 

@@ -256,12 +256,13 @@ class LoaderSettings(NamedTuple):
     Reasons: `set`: as configured. `low_memory`: `low_memory`, or less than 15 GB of RAM. `cpu`: training computes on
     all cores, and a memory-mapped cache needs no help. `gpu`: the GPU computes while the trainer builds the next
     batches; to receive one from a process takes longer (0.7 ms against 0.2 for 12 windows of 1024). `disk`: the data
-    does not fit in memory, so several processes wait for the disk.
+    does not fit in memory, so several processes wait for the disk. `encoding`: without a token cache, processes encode
+    rows while the GPU computes.
     """
 
     num_workers: int  # processes
     pin_memory: bool
-    reason: Literal["set", "low_memory", "cpu", "gpu", "disk"]
+    reason: Literal["set", "low_memory", "cpu", "gpu", "disk", "encoding"]
 
 
 def choose_loader_settings(
@@ -277,10 +278,11 @@ def choose_loader_settings(
         return LoaderSettings(0, pin, "low_memory")
     if device_type == "cpu":
         return LoaderSettings(0, pin, "cpu")
-    if data_bytes <= memory * _MAX_CACHED_FRACTION:
+    if config.token_cache and data_bytes <= memory * _MAX_CACHED_FRACTION:
         return LoaderSettings(0, pin, "gpu")
     # Each spawned process takes seconds and hundreds of megabytes.
-    return LoaderSettings(min(cores // 2, 1 if platform in ("win32", "darwin") else 4), pin, "disk")
+    workers = min(cores // 2, 1 if platform in ("win32", "darwin") else 4)
+    return LoaderSettings(workers, pin, "disk" if config.token_cache else "encoding")
 
 
 class _BatchSampler:

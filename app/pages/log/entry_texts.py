@@ -80,13 +80,7 @@ def _format_loader(event: protocol.Ready) -> str:
     else:
         text = tr("log.loading_on_demand")
     pinned = tr("log.pinned_memory") if event.loader_pinned else ""
-    reason = {
-        "set": tr("log.as_configured"),
-        "low_memory": tr("log.reason_low_memory"),
-        "cpu": tr("log.reason_cpu"),
-        "gpu": tr("log.reason_memory"),
-        "disk": tr("log.reason_disk"),
-    }[event.loader_reason]
+    reason = tr(f"console.loader_reason.{event.loader_reason}")
     return f"{_join(text, pinned)} ({reason})"
 
 
