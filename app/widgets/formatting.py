@@ -83,6 +83,11 @@ def format_setting_value(name: str, value: Any) -> str:
     return knob_value_label(knobs()[name], value)
 
 
+def format_device(name: str) -> str:
+    """Translate the trainer's name of a device."""
+    return performance_texts.format_device(name, current_language())
+
+
 def format_data_source(path: str) -> str:
     """Return the title of a built-in data set, or the path of a file."""
     return _translate_name("builtin", path.removeprefix("builtin:")) if path.startswith("builtin:") else path

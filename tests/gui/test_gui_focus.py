@@ -51,11 +51,11 @@ def test_a_picture_of_a_plot_leaves_the_focus_at_its_menu(controller: Controller
     assert button.hasFocus()
 
 
-def test_without_overlays_the_focus_goes_to_the_menu_of_the_plots(controller: Controller, qtbot: QtBot) -> None:
+def test_without_overlays_the_focus_goes_to_the_sub_page_button(controller: Controller, qtbot: QtBot) -> None:
     plots = controller.window.plots
     plots.set_overlays([Overlay("other", MetricStore(), overlay_color(0))])
     press(qtbot, plots.remove_overlays_button)
-    focused(qtbot, lambda: plots._menu_button)
+    focused(qtbot, lambda: plots.overview)
 
 
 def test_a_checkpoint_that_is_being_exported_leaves_the_focus_with_the_checkpoints(

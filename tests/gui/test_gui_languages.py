@@ -45,11 +45,11 @@ def test_the_log_reports_truncated_answers_of_an_evaluation(make_window: MakeWin
     cut = LogStore().add(msgspec.structs.replace(event, truncated_by_limit=3, truncated_by_context=2))
     assert whole is not None
     assert cut is not None
-    assert "cut" not in format_entry(whole)
-    assert "truncated answers: 3 of 64 by the answer limit, 2 by the sequence length" in format_entry(cut)
+    assert "truncated" not in format_entry(whole)
+    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in format_entry(cut)
     controller.set_language("zh")
     assert "截断" not in format_entry(whole)
-    assert "64 个回答中，3 个因回答上限、2 个因序列长度被截断" in format_entry(cut)
+    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in format_entry(cut)
 
 
 def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -46,8 +46,8 @@ def test_a_run_from_start_to_finish_fills_plots_log_and_figures(make_window: Mak
     qtbot.waitUntil(lambda: "警告：一行输出" in window.log.text.toPlainText())
     window.log.level_buttons["output"].click()
     assert "警告：一行输出" not in window.log.text.toPlainText()
-    window.log.search.setText("checkpoint")
-    assert window.log.text.toPlainText().count("\n") == 1  # the saving phase, the checkpoint itself
+    window.log.search.setText("saved")
+    assert window.log.text.toPlainText().count("Saved") == 1
 
 
 def test_the_trainer_is_given_what_the_form_says(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
 
-from app.pages.performance import execution_texts
+from app.widgets import formatting
 from app.pages.plots.axes import Axis, format_tick
 from app.pages.runs.table import NAME
 from app.theme.palette import DARK, LIGHT, Palette
@@ -111,9 +111,9 @@ def test_the_hint_to_press_start_disappears_when_a_run_starts(make_window: MakeW
 
 def test_the_cpu_is_named_in_the_language_of_the_window(make_window: MakeWindow) -> None:
     make_window(language="zh")
-    assert execution_texts.format_device("CPU (2 threads)") == "CPU（2 个线程）"
-    assert execution_texts.format_device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
-    assert execution_texts.format_device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
+    assert formatting.format_device("CPU (2 threads)") == "CPU（2 个线程）"
+    assert formatting.format_device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
+    assert formatting.format_device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
 
 
 def test_every_page_opens_by_its_menu_entry(make_window: MakeWindow) -> None:

@@ -9,12 +9,10 @@ from trainer_core.docgen import examples
 SAMPLES: dict[type, Level | None] = {
     protocol.Hello: "info",
     protocol.Ready: "info",
-    protocol.DataReport: "info",
     protocol.Phase: "info",
     protocol.Eval: "info",
     protocol.Sample: "info",
     protocol.BadStep: "warning",
-    protocol.CheckReport: "warning",
     protocol.OomRecovery: "warning",
     protocol.Checkpoint: "info",
     protocol.Done: "info",
@@ -42,9 +40,13 @@ def test_resolved_advice_and_rejected_commands_have_other_levels() -> None:
     log = LogStore()
     resolved = log.add(protocol.Advice(code="hardware.no_nvml", resolved=True))
     rejected = log.add(protocol.Ack(command="set", accepted=False, reason="no"))
+    grown = log.add(
+        protocol.OomRecovery(step=9, action="grown", during="none", batch_size=16, gradient_accumulation_steps=1)
+    )
     assert resolved is not None
     assert rejected is not None
-    assert (resolved.level, rejected.level) == ("info", "warning")
+    assert grown is not None
+    assert (resolved.level, rejected.level, grown.level) == ("info", "warning", "info")
     assert log.add(protocol.Ack(command="stop")) is None
 
 
@@ -52,25 +54,11 @@ def test_only_the_newest_entries_are_kept_with_consecutive_numbers() -> None:
     log = LogStore(capacity=5)
     for number in range(12):
         log.add(phase(number))
-    assert [entry.number for entry in log] == [7, 8, 9, 10, 11]
-    assert [entry.number for entry in log.since(10)] == [10, 11]
-    assert [entry.number for entry in log.since(0)] == [7, 8, 9, 10, 11]
+    assert [entry.time for entry in log] == [7, 8, 9, 10, 11]
+    assert [entry.time for entry in log.since(10)] == [10, 11]
+    assert [entry.time for entry in log.since(0)] == [7, 8, 9, 10, 11]
     assert log.since(12) == []
 
 
 def test_a_long_line_of_output_is_truncated() -> None:
     assert len(LogStore().add_output("x" * 1_000_000, 0.0).text) < 10_000
-
-
-def test_an_oom_recovery_has_the_previous_batch_settings() -> None:
-    log = LogStore()
-    log.add(protocol.Hello(pid=1, run_dir="r", traindeck="0", python="3", torch="2", config={"batch_size": 16}))
-    recoveries = [
-        protocol.OomRecovery(step=1, action="halved", during="forward", batch_size=8, gradient_accumulation_steps=2),
-        protocol.OomRecovery(step=9, action="grown", during="none", batch_size=16, gradient_accumulation_steps=1),
-    ]
-    first, second = (log.add(event) for event in recoveries)
-    assert first is not None
-    assert second is not None
-    assert (first.previous_batch, first.level) == ((16, None), "warning")
-    assert (second.previous_batch, second.level) == ((8, 2), "info")

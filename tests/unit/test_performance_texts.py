@@ -80,18 +80,17 @@ def test_flops_of_layers_are_added_up() -> None:
     ],
 )
 def test_one_line_lists_the_paths_in_use(language: Language, words: str) -> None:
-    assert performance.format_execution(READY, language) == words
+    assert performance.format_execution(READY.fast_paths, None, language) == words
 
 
 def test_the_compiled_event_shows_the_compile_time() -> None:
-    assert performance.format_execution(COMPILED, "en").endswith(" · compiled in 34.2 s")
+    assert performance.format_execution(COMPILED.fast_paths, COMPILED.compile_s, "en").endswith(" · compiled in 34.2 s")
 
 
 def test_a_run_without_fast_paths_shows_none_and_an_older_trainer_nothing() -> None:
-    assert performance.format_execution(msgspec.structs.replace(READY, fast_paths=[]), "en") == ""
+    assert performance.format_execution([], None, "en") == ""
     none = [FastPath(name="compile", used=False, reason="path.no_compiler")]
-    plain = msgspec.structs.replace(READY, fast_paths=none)
-    assert performance.format_execution(plain, "en") == "fast paths: none"
+    assert performance.format_execution(none, None, "en") == "fast paths: none"
 
 
 def test_a_log_lists_every_path_with_its_reason() -> None:

@@ -1,4 +1,4 @@
-"""Events as lines for a terminal, at most 80 columns where possible."""
+"""Events as lines for a terminal, at most 80 columns where possible, and for the log of the window."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Ready():
             return _ready(event, language)
         case protocol.Compiled():
-            return performance.format_execution(event, language)
+            return performance.format_execution(event.fast_paths, event.compile_s, language)
         case protocol.Phase():
             return "" if event.phase in _UNPRINTED_PHASES else f"[{_phase(event, language)}]"
         case protocol.Step():
@@ -114,7 +114,7 @@ def _ready(event: protocol.Ready, language: Language) -> str:
     if event.fill is not None:
         fills = {"fill": event.fill, "unpacked": event.fill_unpacked or 0}
         lines.append(get("console.packed", language, sequences=event.samples_per_epoch, **fills))
-    lines += [_loading(event, language), performance.format_execution(event, language)]
+    lines += [_loading(event, language), performance.format_execution(event.fast_paths, None, language)]
     return "\n".join(filter(None, lines))
 
 

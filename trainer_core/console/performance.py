@@ -23,15 +23,15 @@ _FAST_PATH_KNOBS: Final[dict[str, str]] = {  # knob: the fast path that it reque
 _NOT_REQUESTED: Final = (None, "auto", "off", 1.0)
 
 
-def format_execution(event: protocol.Ready | protocol.Compiled, language: Language) -> str:
-    """Return the fast paths in use and the compile time on one line; empty if the event has neither."""
+def format_execution(found: Sequence[FastPath], compile_s: float | None, language: Language) -> str:
+    """Return the fast paths in use and the compile time on one line; empty if neither is known."""
     parts = []
-    if event.fast_paths:
-        used = [_format_fast_path(path, language) for path in event.fast_paths if path.used]
+    if found:
+        used = [_format_fast_path(path, language) for path in found if path.used]
         paths = get("console.list_separator", language).join(used) or get("console.reference_only", language)
         parts.append(get("console.fast_paths", language, paths=paths))
-    if isinstance(event, protocol.Compiled):
-        parts.append(get("console.compiled", language, seconds=event.compile_s))
+    if compile_s is not None:
+        parts.append(get("console.compiled", language, seconds=compile_s))
     return " · ".join(parts)
 
 

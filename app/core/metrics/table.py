@@ -13,7 +13,6 @@ AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 Array = npt.NDArray[np.float64]
 
 _INITIAL_CAPACITY: Final = 256
-_MAX_PENDING_ROWS: Final = 512
 
 
 class MetricTable:
@@ -22,62 +21,48 @@ class MetricTable:
     def __init__(self, columns: Iterable[str]) -> None:
         self.columns = {name: index for index, name in enumerate((*AXES, *columns))}
         self._values: Array = np.empty((len(self.columns), _INITIAL_CAPACITY))  # (columns, rows)
-        self._stored_rows = 0
-        self._pending_rows: list[tuple[float | None, ...]] = []  # stored together, in a third of the time
+        self.length = 0  # number of rows
         self.version = 0
         self.rows_per_point = 1  # rows of the run that one row stands for, see `downsampled`
 
-    @property
-    def length(self) -> int:
-        """Number of rows."""
-        return self._stored_rows + len(self._pending_rows)
-
     def append(self, row: tuple[float | None, ...]) -> None:
         """Append one row. None becomes NaN."""
-        self._pending_rows.append(row)
+        self._reserve(self.length + 1)
+        self._values[:, self.length] = row
+        self.length += 1
         self.version += 1
-        if len(self._pending_rows) >= _MAX_PENDING_ROWS:
-            self._flush()
 
     def extend(self, values: Array) -> None:
         """Append rows of shape (columns, rows)."""
-        self._flush()
-        self._store(values)
+        end = self.length + values.shape[1]
+        self._reserve(end)
+        self._values[:, self.length : end] = values
+        self.length = end
         self.version += 1
 
-    def _flush(self) -> None:
-        if self._pending_rows:
-            rows, self._pending_rows = self._pending_rows, []
-            self._store(np.array(rows, dtype=np.float64).T)
-
-    def _store(self, values: Array) -> None:
-        end = self._stored_rows + values.shape[1]
-        if end > self._values.shape[1]:
-            stored = self._values[:, : self._stored_rows]
-            self._values = np.empty((len(self.columns), max(end, 2 * self._values.shape[1])))
-            self._values[:, : self._stored_rows] = stored
-        self._values[:, self._stored_rows : end] = values
-        self._stored_rows = end
+    def _reserve(self, rows: int) -> None:
+        if rows > self._values.shape[1]:
+            values = np.empty((len(self.columns), max(rows, 2 * self._values.shape[1])))
+            values[:, : self.length] = self._values[:, : self.length]
+            self._values = values
 
     def column(self, name: str) -> Array:
         """The values so far, as a view that later changes of the table do not affect."""
-        self._flush()
-        return self._values[self.columns[name], : self._stored_rows]
+        return self._values[self.columns[name], : self.length]
 
     def truncate_after(self, step: float) -> None:
         """Remove the rows after `step`."""
         kept = int(np.searchsorted(self.column("step"), step, side="right"))
-        if kept < self._stored_rows:
-            self._values, self._stored_rows = self._values.copy(), kept
+        if kept < self.length:
+            self._values, self.length = self._values.copy(), kept
             self.version += 1
 
     def downsampled(self, limit: int) -> MetricTable:
         """Returns a table of at most `limit` rows: each bucket of neighboring rows keeps the minimum and the maximum of
         each column, in the order in which the column rises or falls. NaN is ignored; a bucket of NaN stays NaN."""
-        self._flush()
         if self.length <= limit:
             return self
-        values, size = self._values[:, : self._stored_rows], -(-self.length // (limit // 2))
+        values, size = self._values[:, : self.length], -(-self.length // (limit // 2))
         first = np.arange(0, self.length, size)
         last = np.minimum(first + size, self.length) - 1
         low, high = np.fmin.reduceat(values, first, axis=1), np.fmax.reduceat(values, first, axis=1)

@@ -5,15 +5,22 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from PySide6.QtGui import QFontDatabase, QShowEvent, QTextCursor
-from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout
+from PySide6.QtGui import QFontDatabase, QShowEvent
+from PySide6.QtWidgets import QPlainTextEdit
 
-from app.core.log_store import DEFAULT_CAPACITY, LEVELS, Level, LogEntry, LogStore
+from app.core.log_store import DEFAULT_CAPACITY, LEVELS, Level, LogStore
 from app.pages.log.entry_texts import format_entry
 from app.pages.page import Page, ShownRun
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
-from app.widgets.basic import horizontal_layout, line_edit, placeholder_label, push_button, set_object_name
+from app.widgets.basic import (
+    horizontal_layout,
+    line_edit,
+    placeholder_label,
+    push_button,
+    set_object_name,
+    vertical_layout,
+)
 from app.widgets.raw_text import char_format
 
 _LEVEL_COLORS: Final[dict[Level, str]] = {
@@ -50,11 +57,11 @@ class LogPage(Page):
     def _build_layout(self) -> None:
         bar = horizontal_layout(*self.level_buttons.values(), (self.search, 1), spacing=SPACING // 2)
         bar.insertSpacing(len(self.level_buttons), SPACING)
-        layout = QVBoxLayout(self)
+        layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
-        layout.setSpacing(SPACING)
         layout.addLayout(bar)
         layout.addWidget(self.text, 1)
+        self.setLayout(layout)
 
     def show_run(self, run: ShownRun) -> None:
         if run.record.log is not self._store:
@@ -71,7 +78,9 @@ class LogPage(Page):
         for entry in store.since(self._next_number):
             text = format_entry(entry)
             if entry.level in levels and search in text.casefold():
-                self._append(entry, text)
+                self.text.setCurrentCharFormat(char_format(getattr(self._palette, _LEVEL_COLORS[entry.level])))
+                clock = time.strftime("%H:%M:%S", time.localtime(entry.time))
+                self.text.appendPlainText(f"{clock}  {text}")  # scrolls if the end is visible
         self._next_number = store.version
         self._update_placeholder()
 
@@ -81,23 +90,9 @@ class LogPage(Page):
         self._append_new()
         self._update_placeholder()
 
-    def _append(self, entry: LogEntry, text: str) -> None:
-        bar = self.text.verticalScrollBar()
-        at_end = bar.value() >= bar.maximum() - 2  # otherwise keep the scroll position
-        color = getattr(self._palette, _LEVEL_COLORS[entry.level])
-        cursor = QTextCursor(self.text.document())
-        cursor.movePosition(QTextCursor.MoveOperation.End)
-        if not self.text.document().isEmpty():
-            cursor.insertBlock()
-        cursor.insertText(f"{time.strftime('%H:%M:%S', time.localtime(entry.time))}  {text}", char_format(color))
-        if at_end:
-            bar.setValue(bar.maximum())
-
     def _update_placeholder(self) -> None:
-        nothing = self.text.document().isEmpty()
-        self._placeholder.setVisible(nothing)
-        key = "log.no_matches" if self._next_number else "log.no_events"
-        self._placeholder.setText(tr(key))
+        self._placeholder.setVisible(self.text.document().isEmpty())
+        self._placeholder.setText(tr("log.no_matches" if self._next_number else "log.no_events"))
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from app.pages.performance import execution_texts
 from app.pages.plots.tiles import TileContent
-from app.texts import tr
+from app.texts import current_language, tr
 from app.widgets import formatting
 from trainer_core import performance_texts
 from trainer_core.messages import amounts
+from trainer_core.texts import get
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
@@ -141,7 +141,7 @@ def rows(execution: ExecutionInfo) -> list[tuple[str, str]]:
             "performance.bad_step_count",
             count=formatting.format_count(len(execution.bad_steps)),
             step=formatting.format_count(last.step),
-            action=execution_texts.format_bad_step_action(last.action),
+            action=get(f"console.bad_step_action.{last.action}", current_language()),
         )
         found.append((tr("performance.bad_steps"), text))
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QVBoxLayout
 
-from app.pages.performance import execution_texts, figures
+from app.pages.performance import figures
 from app.texts import current_language, tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -18,6 +18,7 @@ from app.widgets.basic import ElidedLabel, card_header, label
 from trainer_core import performance_texts
 from trainer_core.messages import amounts
 from trainer_core.protocol import FastPath, FlopsProfile
+from trainer_core.texts import get
 
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
@@ -81,9 +82,9 @@ def show_step_time(card: TableCard, metrics: MetricStore, execution: ExecutionIn
 def show_fast_paths(card: TableCard, execution: ExecutionInfo, palette: Palette) -> None:
     """Show whether each fast path is in use, its variant, speedup and error, and the reason."""
     card.title.setText(tr("performance.execution"))
-    parts = [*map(execution_texts.format_device, execution.devices[:1]), execution.precision]
+    parts = [*map(formatting.format_device, execution.devices[:1]), execution.precision]
     if execution.compile_s is not None:
-        parts.append(execution_texts.format_compile_time(execution.compile_s))
+        parts.append(get("console.compiled", current_language(), seconds=execution.compile_s))
     card.facts.setText("  ·  ".join(filter(None, parts)))
     note = "" if execution.run_fast_paths else tr("performance.machine_fast_paths")
     card.note.setText(note if execution.fast_paths else tr("performance.no_fast_paths"))

@@ -10,7 +10,6 @@ from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QSizePolicy
 
 from app.core.conversation import Turn
-from app.pages.performance import execution_texts
 from app.services import desktop_shell
 from app.services.generation_session import GenerationSession
 from app.texts import tr
@@ -192,7 +191,7 @@ def _format_status(session: GenerationSession, turn: Turn | None) -> str:
     count, rate = formatting.format_count, formatting.format_rate(turn.tokens_per_s)
     parts = [tr("playground.speed", tokens=count(turn.tokens), rate=rate)]
     if loaded is not None:
-        parts.append(execution_texts.format_device(loaded.device))
+        parts.append(formatting.format_device(loaded.device))
         if turn.prompt_tokens >= loaded.max_seq_len:
             seen, given = count(loaded.max_seq_len - 1), count(turn.prompt_tokens)
             parts.append(tr("playground.context_truncated", seen=seen, given=given))

@@ -112,6 +112,7 @@ class AdviceRow(QWidget):
         self.details_button.setText(tr("plots.details"))
         self.details_button.setAccessibleDescription(summary)
         self.details_button.setChecked(opened)
+        self.details_button.setVisible(bool(details))
         self.details_button.toggled.connect(self.details_label.setVisible)
         self.apply_button.setText(tr("plots.applied") if applied else tr("plots.apply"))
         self.apply_button.setEnabled(not applied)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QMenu, QToolTip, QWidget
+from PySide6.QtWidgets import QButtonGroup, QWidget
 
 from app.pages.page import Page, ShownRun
-from app.pages.performance import execution_texts
 from app.pages.plots import plot_specs
 from app.pages.plots.advice_panel import AdvicePanel
 from app.pages.plots.chart import Chart
@@ -20,19 +19,18 @@ from app.pages.plots.plot_painter import PlotPainter
 from app.pages.plots.plot_specs import MAX_OVERLAYS, OWN_COLOR, CurveSpec, Overlay
 from app.pages.plots.tiles import Tiles
 from app.pages.plots.toolbar import Toolbar
-from app.texts import tr
+from app.texts import current_language, tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
-    IconButton,
     horizontal_layout,
     move_focus,
-    plain_tooltip,
     push_button,
     scroll_area,
     set_object_name,
     vertical_layout,
 )
+from trainer_core.console.performance import format_execution
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.core.execution_info import ExecutionInfo
@@ -41,7 +39,6 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.core.settings import Settings
     from app.pages.plots.canvas import Canvas
 
-_TOOLTIP_DELAY_MS: Final = 300
 _MIN_HEIGHT_WITH_TILES: Final = 340  # pixels
 _MAX_ROWS_OF_RUN_NAMES: Final = 3
 
@@ -50,7 +47,7 @@ class PlotsPage(Page):
     """Shows a `MetricStore`. `display` repaints only what changed and is visible."""
 
     performance_requested = Signal()  # open the page with the details of the fast paths
-    export_requested = Signal(str, object)  # copy_picture, save_png, copy_data or save_csv; names of plots
+    export_requested = Signal(str, str)  # name of the plot; copy_picture, save_png, copy_data or save_csv
     overlay_removal_requested = Signal()
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
@@ -60,7 +57,6 @@ class PlotsPage(Page):
         self._sub_pages = QButtonGroup(self)
         self.execution_label = set_object_name(ElidedLabel(), "muted")
         self.details_button = push_button("link")
-        self._menu_button = IconButton("dots", "flat")
         self.run_names, self.remove_overlays_button = Legend(), push_button("removeOverlays")
         self._comparison = QWidget()  # visible while other runs are overlaid
         self._repaint_timer = QTimer(self, interval=0, singleShot=True)
@@ -84,9 +80,7 @@ class PlotsPage(Page):
         self.overview.setChecked(True)
         self.details_button.hide()
         first_row = QWidget()
-        first_row.setLayout(
-            horizontal_layout(segments, (self.execution_label, 1), self.details_button, self._menu_button)
-        )
+        first_row.setLayout(horizontal_layout(segments, (self.execution_label, 1), self.details_button))
         comparison = horizontal_layout((self.run_names, 1), self.remove_overlays_button, spacing=2 * SPACING)
         comparison.setAlignment(self.remove_overlays_button, Qt.AlignmentFlag.AlignTop)
         self._comparison.setLayout(comparison)
@@ -101,9 +95,6 @@ class PlotsPage(Page):
     def _connect(self) -> None:
         self._sub_pages.buttonClicked.connect(self._on_sub_page_clicked)
         self.remove_overlays_button.clicked.connect(self._on_remove_clicked)
-        self._menu_button.clicked.connect(
-            lambda: self.menu().popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
-        )
         self.toolbar.changed.connect(self._refresh)
         self.toolbar.axis_changed.connect(self._on_axis_changed)
         self.toolbar.show_all_requested.connect(self.show_all)
@@ -167,8 +158,8 @@ class PlotsPage(Page):
             return
         self.tiles.display(store)
         if execution is not None:
-            text = execution_texts.format_execution(execution.run_fast_paths, execution.compile_s)
-            self.execution_label.setText(text)
+            text = format_execution(execution.run_fast_paths, execution.compile_s, current_language())
+            self.execution_label.setText(text[:1].upper() + text[1:])
             self.details_button.setVisible(bool(text))
         self._refresh()
 
@@ -246,13 +237,13 @@ class PlotsPage(Page):
         self.show_all()
 
     def _on_remove_clicked(self) -> None:
-        move_focus(self._comparison, self._menu_button)
+        move_focus(self._comparison, self.detail if self.detail.isChecked() else self.overview)
         self.set_overlays([])
         self.overlay_removal_requested.emit()
 
     def _on_chart_action(self, name: str, action: str) -> None:
         if action != "maximize":
-            self.export_requested.emit(action, [name])
+            self.export_requested.emit(name, action)
             return
         self._maximize("" if self.grid.maximized else name)
         canvas = self.charts[name].canvas
@@ -307,29 +298,6 @@ class PlotsPage(Page):
         """Name of the displayed run; empty if there is none."""
         return self.painter.run_name
 
-    def show_message(self, text: str) -> None:
-        """Show a tooltip at the menu of all plots, delayed because a closing dialog would hide it."""
-        at = self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft())
-        show = partial(QToolTip.showText, at, plain_tooltip(text), self._menu_button)
-        QTimer.singleShot(_TOOLTIP_DELAY_MS, self, show)
-
-    def menu(self) -> QMenu:
-        """Build the menu of all plots of this sub-page."""
-        menu = QMenu(self)
-        menu.aboutToHide.connect(menu.deleteLater)
-        names = [name for name in self.grid.displayed if plot_specs.has_values(self.painter.curves(name))]
-        for text, action_name in (
-            (tr("plots.save_all_plots_as_png"), "save_png"),
-            (tr("plots.save_all_data_as_csv"), "save_csv"),
-        ):
-            action = menu.addAction(text, partial(self._export_all, action_name, names))
-            action.setEnabled(bool(names))
-        return menu
-
-    def _export_all(self, action: str, names: list[str]) -> None:
-        self.grid.maximize("")
-        self.export_requested.emit(action, names)
-
     # --- settings and texts ----------------------------------------------------------------------------
 
     def restore_state(self, settings: Settings) -> None:
@@ -353,7 +321,5 @@ class PlotsPage(Page):
         self.detail.setToolTip(tr("plots.detail_hint"))
         self.remove_overlays_button.setText(tr("plots.remove_overlays"))
         self.remove_overlays_button.setToolTip(tr("plots.remove_overlays_hint"))
-        self._menu_button.setAccessibleName(tr("plots.page_menu"))
-        self._menu_button.setToolTip(tr("plots.save_all_plots"))
         self.details_button.setText(tr("plots.details"))
         self.repaint_all()

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.core.preview_keys import PreviewResult, offered_settings
-from app.pages.performance.execution_texts import format_device
 from app.services.preview_job import CheckJob
 from app.texts import tr
 from app.theme.palette import SPACING
@@ -144,7 +143,7 @@ class CheckCard(TranslatableWidget):
         batches = tr("setup.batch", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
         seconds = f"{report.duration_s:.0f}"
         when = tr("setup.from_cache") if report.from_cache else tr("setup.measured_in", seconds=seconds)
-        facts = "  ·  ".join((format_device(report.device), batches, when))
+        facts = "  ·  ".join((formatting.format_device(report.device), batches, when))
         self._set_heading(formatting.format_verdict(report.verdict), level, facts)
         for name, (title, value, tooltip) in _format_metrics(report).items():
             self.titles[name].setText(title)
