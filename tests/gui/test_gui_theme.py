@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
 
-from app.widgets import formatting
 from app.pages.plots.axes import Axis, format_tick
 from app.pages.runs.table import NAME
 from app.theme.palette import DARK, LIGHT, Palette
+from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
 
 

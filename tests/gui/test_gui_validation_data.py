@@ -140,7 +140,7 @@ def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
     assert "20 of 20 validation rows" in page.warnings.text()
 
 
-@pytest.mark.parametrize(("language", "text"), [("en", "validation data: set (test)"), ("zh", "验证数据：set (test)")])
+@pytest.mark.parametrize(("language", "text"), [("en", "Validation data: set (test)"), ("zh", "验证数据：set (test)")])
 def test_the_log_names_the_validation_data(make_window: MakeWindow, language: str, text: str) -> None:
     from app.core.log_store import LogStore
     from app.pages.log import entry_texts
