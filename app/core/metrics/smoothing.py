@@ -24,7 +24,7 @@ class ExponentialAverage:
 
     def extend(self, y: Array) -> None:
         """Process the rows that `y`, the same column, has gained."""
-        new = y[self.values.size :]
+        new = y[self.values.size :].astype(np.float64)
         if not new.size:
             return
         known = np.isfinite(new)

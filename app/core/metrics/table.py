@@ -3,58 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 Axis = Literal["step", "tokens", "time"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
-Array = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 _INITIAL_CAPACITY: Final = 256
+_MAX_PENDING_ROWS: Final = 512
 
 
 class MetricTable:
-    """The axes, which do not decrease, and columns of measurements. The buffer doubles when it is full."""
+    """The axes, which do not decrease, in float64 and measurements in float32. Buffers double when they are full."""
 
     def __init__(self, columns: Iterable[str]) -> None:
         self.columns = {name: index for index, name in enumerate((*AXES, *columns))}
-        self._values: Array = np.empty((len(self.columns), _INITIAL_CAPACITY))  # (columns, rows)
-        self.length = 0  # number of rows
+        shape = (len(self.columns) - len(AXES), _INITIAL_CAPACITY)
+        self._buffers: list[Array] = [np.empty((len(AXES), _INITIAL_CAPACITY)), np.empty(shape, np.float32)]
+        self._stored = 0  # rows
+        self._pending: list[tuple[float | None, ...]] = []  # stored together, in a third of the time
         self.version = 0
         self.rows_per_point = 1  # rows of the run that one row stands for, see `downsampled`
 
+    @property
+    def length(self) -> int:
+        """Number of rows."""
+        return self._stored + len(self._pending)
+
     def append(self, row: tuple[float | None, ...]) -> None:
-        """Append one row. None becomes NaN."""
-        self._reserve(self.length + 1)
-        self._values[:, self.length] = row
-        self.length += 1
+        """Append one row. None becomes NaN; values beyond float32 become infinite."""
+        self._pending.append(row)
         self.version += 1
+        if len(self._pending) >= _MAX_PENDING_ROWS:
+            self._rows()
 
     def extend(self, values: Array) -> None:
         """Append rows of shape (columns, rows)."""
-        end = self.length + values.shape[1]
-        self._reserve(end)
-        self._values[:, self.length : end] = values
-        self.length = end
+        self._store(values, self._rows())
         self.version += 1
 
-    def _reserve(self, rows: int) -> None:
-        if rows > self._values.shape[1]:
-            values = np.empty((len(self.columns), max(rows, 2 * self._values.shape[1])))
-            values[:, : self.length] = self._values[:, : self.length]
-            self._values = values
+    def _store(self, values: Array, stored: list[Array]) -> None:
+        end, capacity = self._stored + values.shape[1], self._buffers[0].shape[1]
+        if end > capacity:
+            self._buffers = [np.empty((len(part), max(end, 2 * capacity)), part.dtype) for part in stored]
+            for buffer, part in zip(self._buffers, stored, strict=True):
+                buffer[:, : self._stored] = part
+        with np.errstate(over="ignore"):
+            for buffer, part in zip(self._buffers, (values[: len(AXES)], values[len(AXES) :]), strict=True):
+                buffer[:, self._stored : end] = part
+        self._stored = end
+
+    def _rows(self) -> list[Array]:
+        """Views of axes and measurements."""
+        if self._pending:
+            rows, self._pending = np.array(self._pending, dtype=np.float64).T, []
+            self._store(rows, self._rows())
+        return [buffer[:, : self._stored] for buffer in self._buffers]
 
     def column(self, name: str) -> Array:
         """The values so far, as a view that later changes of the table do not affect."""
-        return self._values[self.columns[name], : self.length]
+        index, (axes, values) = self.columns[name], self._rows()
+        return axes[index] if index < len(AXES) else values[index - len(AXES)]
 
     def truncate_after(self, step: float) -> None:
         """Remove the rows after `step`."""
         kept = int(np.searchsorted(self.column("step"), step, side="right"))
-        if kept < self.length:
-            self._values, self.length = self._values.copy(), kept
+        if kept < self._stored:
+            self._buffers, self._stored = [buffer.copy() for buffer in self._buffers], kept
             self.version += 1
 
     def downsampled(self, limit: int) -> MetricTable:
@@ -62,7 +80,7 @@ class MetricTable:
         each column, in the order in which the column rises or falls. NaN is ignored; a bucket of NaN stays NaN."""
         if self.length <= limit:
             return self
-        values, size = self._values[:, : self.length], -(-self.length // (limit // 2))
+        values, size = np.concatenate(self._rows()), -(-self.length // (limit // 2))
         first = np.arange(0, self.length, size)
         last = np.minimum(first + size, self.length) - 1
         low, high = np.fmin.reduceat(values, first, axis=1), np.fmax.reduceat(values, first, axis=1)
@@ -76,4 +94,4 @@ class MetricTable:
     @property
     def nbytes(self) -> int:
         """Memory of the rows in bytes."""
-        return 8 * len(self.columns) * self.length
+        return sum(part.nbytes for part in self._rows())
