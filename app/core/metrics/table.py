@@ -66,7 +66,8 @@ class MetricTable:
     def column(self, name: str) -> Array:
         """The values so far, as a view that later changes of the table do not affect."""
         index, (axes, values) = self.columns[name], self._rows()
-        return axes[index] if index < len(AXES) else values[index - len(AXES)]
+        column: Array = axes[index] if index < len(AXES) else values[index - len(AXES)]
+        return column
 
     def truncate_after(self, step: float) -> None:
         """Remove the rows after `step`."""
