@@ -1,7 +1,4 @@
-"""Data that needs no download: the Python standard library's own source, and generated exercises.
-
-No torch, no Qt.
-"""
+"""Data that needs no download: the Python standard library's own source, and generated exercises."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Sums and differences, the date after a date, the length of a month, and units of measure. The
 wording of each kind is fixed and the numbers vary, so that a model of one million parameters learns
 the rules in a minute or two on a CPU, and exact match on held-out prompts says whether training works.
-
-No torch, no Qt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Maps table columns to roles, and rows to documents.
-
-No torch, no Qt.
-"""
+"""Maps table columns to roles, and rows to documents."""
 
 from __future__ import annotations
 

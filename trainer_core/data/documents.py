@@ -1,7 +1,4 @@
-"""Streams the documents of scanned data in bounded memory.
-
-No torch, no Qt.
-"""
+"""Streams the documents of scanned data in bounded memory."""
 
 from __future__ import annotations
 

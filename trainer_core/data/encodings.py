@@ -1,7 +1,4 @@
-"""Detection of text encodings, and an error handler that replaces and counts bad bytes.
-
-No torch, no Qt.
-"""
+"""Detection of text encodings, and an error handler that replaces and counts bad bytes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A reader streams the rows of one file in bounded memory. To add a format, write a reader in `readers/` and enter it in
 `FORMATS`.
-
-No torch, no Qt.
 """
 
 from __future__ import annotations

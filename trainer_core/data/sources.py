@@ -1,7 +1,4 @@
-"""Scans data paths: the files, and how each is read.
-
-No torch, no Qt.
-"""
+"""Scans data paths: the files, and how each is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Selection of held-out documents, and the token files of a split.
-
-No torch, no Qt.
-"""
+"""Selection of held-out documents, and the token files of a split."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A file belongs to a split by its own name (`train.jsonl`, `train-00000-of-00002.parquet`, `val_zh.csv`) or by the folder
 that it is in (`train/a.parquet`), directly below the data set's folder or below its `data/`.
-
-No torch, no Qt.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Readers that stream the rows of a file, one module per family of formats. No torch, no Qt."""
+"""Readers that stream the rows of a file, one module per family of formats."""

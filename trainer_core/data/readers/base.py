@@ -1,7 +1,4 @@
-"""Types and helpers shared by all readers.
-
-No torch, no Qt.
-"""
+"""Types and helpers shared by all readers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Parquet and Arrow IPC files: streams (Hugging Face data sets) and files with an index (Feather).
 
 pyarrow is imported in functions: it is slow to import, and not needed for text files.
-No torch, no Qt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Comma- and tab-separated values. No torch, no Qt."""
+"""Comma- and tab-separated values."""
 
 from __future__ import annotations
 

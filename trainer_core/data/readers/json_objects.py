@@ -1,7 +1,6 @@
 """JSON Lines, and JSON files that are one array of objects.
 
 Objects are decoded strictly and fast with msgspec, or leniently with the json module.
-No torch, no Qt.
 """
 
 from __future__ import annotations

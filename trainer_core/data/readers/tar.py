@@ -1,7 +1,6 @@
 """WebDataset shards: tar archives in which the files of a sample are adjacent.
 
 The archive is read as a stream. Nothing is extracted, and no name in it is ever opened.
-No torch, no Qt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain text, read in pieces. No torch, no Qt."""
+"""Plain text, read in pieces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A bounded sample of some data: parts of the same size, spread evenly over all files.
-
-No torch, no Qt.
-"""
+"""A bounded sample of some data: parts of the same size, spread evenly over all files."""
 
 from __future__ import annotations
 

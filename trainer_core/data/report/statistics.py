@@ -1,7 +1,4 @@
-"""Length histogram, duplicate counts and steps per epoch, in memory that does not grow with the data.
-
-No torch, no Qt.
-"""
+"""Length histogram, duplicate counts and steps per epoch, in memory that does not grow with the data."""
 
 from __future__ import annotations
 
