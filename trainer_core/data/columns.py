@@ -27,7 +27,7 @@ _PROMPT_RESPONSE_COLUMNS: Final = (
     ("question", "answer"), ("query", "response"), ("问题", "回答"), ("问题", "答案"), ("指令", "输出"),
 )  # fmt: skip
 _MESSAGES_COLUMNS: Final = (("messages",), ("conversations",))
-_TOOLS_COLUMNS: Final = ("tools", "functions")
+_TOOLS_COLUMNS: Final = (("tools",), ("functions",))
 _FUNCTION_CALL_ROLE: Final = "function_call"  # ShareGPT: the content is a tool call
 _ROLE_ALIASES: Final = {
     "system": "system", "developer": "system",
@@ -98,8 +98,8 @@ def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
         return ColumnMapping("text", text=text[0])
     if config.task != "pretrain":
         if messages := _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS):
-            tools = next(filter(None, (_find_column(name, column_names) for name in _TOOLS_COLUMNS)), _TOOLS_COLUMNS[0])
-            return ColumnMapping("messages", messages=messages[0], tools=tools)
+            tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
+            return ColumnMapping("messages", messages=messages[0], tools=tools[0])
         if pair := _find_columns(column_names, config, ("prompt_column", "response_column"), _PROMPT_RESPONSE_COLUMNS):
             optional = {"input": config.input_column, "system": config.system_column}
             used = {role: name for role, name in optional.items() if name in column_names and name not in pair}
@@ -115,19 +115,15 @@ def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
 def _find_columns(
     found: Sequence[str], config: Config, names: tuple[str, ...], alternatives: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """The columns that these knobs name, or if they have their defaults, the first alternative. Empty if missing."""
+    """The columns that these knobs name, or if they have their defaults, the first alternative (ignoring case and outer
+    spaces). Empty if missing."""
     own = tuple(getattr(config, name) for name in names)
-    if set(own) <= set(found):
+    if own and set(own) <= set(found):
         return own
     if own != tuple(knobs()[name].default for name in names):
         return ()
-    matches = (tuple(_find_column(name, found) for name in alternative) for alternative in alternatives)
-    return next((match for match in matches if all(match)), ())
-
-
-def _find_column(name: str, found: Sequence[str]) -> str:
-    """The column of this name, ignoring case and outer spaces. Empty if missing."""
-    return next((column for column in found if column.strip().lower() == name), "")
+    by_name = {column.strip().lower(): column for column in reversed(found)}
+    return next((tuple(map(by_name.__getitem__, match)) for match in alternatives if by_name.keys() >= set(match)), ())
 
 
 # --- rows ------------------------------------------------------------------------------------------
