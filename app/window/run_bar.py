@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Signal
-from PySide6.QtWidgets import QProgressBar, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QProgressBar, QPushButton, QToolTip, QVBoxLayout, QWidget
 
 from app.core.run_state import RunState, RunStateMachine
 from app.texts import tr
@@ -26,6 +26,8 @@ from app.widgets.table import bind_button
 from app.window.commands import Menus
 
 _PROGRESS_STEPS = 1000
+_SLOTS = ((("check", "pause"), ("window.check", "window.pause")), (("stop",), ("window.stop", "window.force_stop")))
+"""Buttons that share a place, and the texts that they show in turn."""
 
 
 class RunBar(TranslatableWidget):
@@ -112,7 +114,20 @@ class RunBar(TranslatableWidget):
         self.queue.setAccessibleName(tr("window.add_to_queue"))
         self.show_reason_button.setText(tr("window.show_setting"))
         self.progress_bar.setAccessibleName(tr("common.progress"))
+        for slot, texts in _SLOTS:
+            _reserve_width([self._buttons[name] for name in slot], [tr(key) for key in texts])
         self.display(self._machine, self._blocked)
+
+
+def _reserve_width(buttons: list[QPushButton], texts: list[str]) -> None:
+    """Give the buttons of one place the width of the longest text, so that their neighbours do not move."""
+    width = 0
+    for button in buttons:
+        for text in texts:
+            button.setText(text)
+            width = max(width, button.sizeHint().width())
+    for button in buttons:
+        button.setMinimumWidth(width)
 
 
 def _format_status(machine: RunStateMachine) -> str:

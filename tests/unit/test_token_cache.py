@@ -171,7 +171,7 @@ def test_a_stopped_preparation_resumes_near_its_position(home: Path, text: Path,
         prepare_files(text, reporter=RecordingReporter(stop_at=counting.polls - 3))
     (building,) = [one for one in list_caches(home) if one.suffix == ".building"]
     position = json.loads((building / "journal.json").read_bytes())["position"]
-    assert position["tally"]["read"] > 20
+    assert position["file_counts"]["read"] > 20
     rest = RecordingReporter()
     prepare_files(text, reporter=rest)
     assert rest.polls < counting.polls / 2
