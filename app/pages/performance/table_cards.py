@@ -47,14 +47,17 @@ class TableCard(QFrame):
         layout.addWidget(self.table)
 
 
-def html_table(rows: Iterable[Sequence[str]], colors: Iterable[str], *, right: Sequence[int] = ()) -> str:
-    """Return a table. `colors`: of each row; `right`: indices of right-aligned columns."""
+def html_table(
+    rows: Iterable[Sequence[str]], colors: Iterable[str], *, right: Sequence[int] = (), bar_color: str = ""
+) -> str:
+    """Return a table. `colors`: of each row; `right`: right-aligned columns; `bar_color`: of the last column."""
     lines = []
     for row, color in zip(rows, colors, strict=True):
         cells = []
         for index, text in enumerate(row):
             align = "right" if index in right else "left"
-            cells.append(f'<td align="{align}" style="padding-right: 8px; color: {color}">{escape(text)}</td>')
+            cell_color = bar_color if bar_color and index == len(row) - 1 else color
+            cells.append(f'<td align="{align}" style="padding-right: 8px; color: {cell_color}">{escape(text)}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f'<table cellspacing="0" cellpadding="2">{"".join(lines)}</table>' if lines else ""
 
@@ -75,7 +78,7 @@ def show_step_time(card: TableCard, metrics: MetricStore, execution: ExecutionIn
         )
         for name, value in spent
     ]
-    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2)))
+    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2), bar_color=palette.accent))
     card.setVisible(bool(rows))  # not while the model compiles
 
 
@@ -135,4 +138,4 @@ def show_flops(card: TableCard, profile: FlopsProfile | None, palette: Palette) 
         )
         for part in performance_texts.group_by_module(profile.rows)
     ]
-    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2)))
+    card.table.setText(html_table(rows, [palette.text] * len(rows), right=(1, 2), bar_color=palette.accent))
