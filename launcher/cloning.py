@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from launcher.environment import Environment
+from launcher.environment_processes import processes_using
 from launcher.messages import message
 from launcher.places import WINDOWS
 from launcher.processes import show_activity
-from launcher.users import processes_using
 
 LOADABLE_SUFFIXES = (".dll", ".pyd", ".exe")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment
+from launcher.environment_processes import processes_using
 from launcher.places import WINDOWS
-from launcher.users import processes_using
 
 MOVE_COUNTER = itertools.count()
 

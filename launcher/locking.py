@@ -7,17 +7,17 @@ import time
 from collections.abc import Iterator
 
 from launcher import places
+from launcher.environment_processes import setup_process_marker
 from launcher.messages import message, print_and_log
 from launcher.places import WINDOWS
 from launcher.processes import INHERITED_DESCRIPTORS
-from launcher.users import waiting_marker
 
 
 @contextlib.contextmanager
 def setup_lock() -> "Iterator[None]":
     """Hold the setup lock; the system releases it when its owner exits."""
     places.STATE_FOLDER.mkdir(exist_ok=True)
-    with waiting_marker(), (places.STATE_FOLDER / "lock").open("a+b") as file:
+    with setup_process_marker(), (places.STATE_FOLDER / "lock").open("a+b") as file:
         announced = False
         while not try_lock(file.fileno()):
             if not announced:

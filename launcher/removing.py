@@ -9,11 +9,11 @@ from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment, current_environment
+from launcher.environment_processes import processes_using
 from launcher.failures import SetupError
 from launcher.folders import remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
-from launcher.users import processes_using
 
 
 def uninstall(arguments: "list[str]") -> int:

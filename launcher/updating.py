@@ -13,6 +13,7 @@ from launcher import places
 from launcher.choices import setup_fingerprint, setup_reason, torch_change_reason
 from launcher.cloning import clone_environment, rewrite_folder_name
 from launcher.environment import Environment, current_environment, new_environment, previous_environment
+from launcher.environment_processes import processes_using
 from launcher.failures import SetupError
 from launcher.folders import remove_environment, remove_if_unused, rename_environment, restore_programs
 from launcher.locking import setup_lock
@@ -20,7 +21,6 @@ from launcher.messages import log, message, print_and_log, print_message
 from launcher.packages import can_load_window
 from launcher.places import WINDOWS, read_json, write_json
 from launcher.setting_up import create_environment, install_packages, mark_complete, python_problem, set_up
-from launcher.users import processes_using
 
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 

@@ -258,7 +258,7 @@ def test_an_unsupported_python_completes_an_interrupted_switch_and_searches_for_
 
 
 def test_a_process_with_a_loaded_library_uses_the_environment(tmp_path: Path) -> None:
-    from launcher.users import processes_using
+    from launcher.environment_processes import processes_using
 
     folder = tmp_path / "用户 .venv"
     Environment(folder).programs.mkdir(parents=True)
