@@ -50,7 +50,7 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     qtbot.mouseClick(page.use_preset_button, LEFT)
     assert path.hint.text() == "Next: add or drop a file or folder"
     drop(window, mime_data(text))
-    qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("Text · 1 file"), timeout=20_000)
+    qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("text · 1 file"), timeout=20_000)
 
     qtbot.mouseClick(window.setup.data.preview_button, LEFT)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=90_000)
