@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, Qt
-from PySide6.QtWidgets import QHeaderView, QSplitter, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
 
 from app.core.settings import Settings
+from app.widgets.saved_state import decode_state, encode_state, restore_layout, save_layout
 
 if TYPE_CHECKING:
     from app.pages.setup.form import SetupForm
@@ -26,7 +27,7 @@ def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow
 def restore_geometry(geometry: str, window: QWidget) -> None:
     """Restore position and size, also maximized, but not full screen or minimized. Qt moves the window onto a screen
     where its own was removed."""
-    window.restoreGeometry(_decode(geometry))
+    window.restoreGeometry(decode_state(geometry))
     window.setWindowState(window.windowState() & ~(Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMinimized))
 
 
@@ -35,22 +36,6 @@ def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -
     settings.preset = form.preset.name
     settings.data = form.data
     settings.values = {} if form.invalid_knobs else form.changes()
-    settings.geometry = _encode(window.saveGeometry())
+    settings.geometry = encode_state(window.saveGeometry())
     window.save_state(settings)
     save_layout(settings, "main", window.splitter)
-
-
-def restore_layout(settings: Settings, name: str, widget: QSplitter | QHeaderView) -> None:
-    widget.restoreState(_decode(settings.layouts.get(name, "")))
-
-
-def save_layout(settings: Settings, name: str, widget: QSplitter | QHeaderView) -> None:
-    settings.layouts[name] = _encode(widget.saveState())
-
-
-def _encode(content: QByteArray) -> str:
-    return content.toBase64().toStdString()
-
-
-def _decode(text: str) -> QByteArray:
-    return QByteArray.fromBase64(text.encode("utf-8"))

@@ -35,9 +35,9 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from app.widgets.info_bar import InfoBar
+from app.widgets.saved_state import restore_layout, save_layout
 from app.widgets.splitter import KeyboardSplitter
 from app.widgets.table import ROW_ROLE, bind_button
-from app.window.window_state import restore_layout, save_layout
 from trainer_core.runs import checkpoint_dir
 from trainer_core.system import files
 
