@@ -470,7 +470,7 @@ class Checkpoint(Event, tag="checkpoint", kw_only=True):
     removed: list[str] = []  # names of those deleted by rotation
 
 
-class CodedEvent(Event, kw_only=True):
+class MessageEvent(Event, kw_only=True):
     """Base of events with a message: code, parameters, technical detail."""
 
     code: str  # message code, such as memory.out
@@ -478,7 +478,7 @@ class CodedEvent(Event, kw_only=True):
     detail: str = ""  # technical; not translated
 
 
-class Advice(CodedEvent, tag="advice", kw_only=True):
+class Advice(MessageEvent, tag="advice", kw_only=True):
     """A recommendation, with its figures."""
 
     step: int | None = None  # latest at that time; None: not about a step
@@ -486,11 +486,11 @@ class Advice(CodedEvent, tag="advice", kw_only=True):
     resolved: bool = False  # earlier advice with this code no longer applies
 
 
-class Warn(CodedEvent, tag="warning", kw_only=True):
+class Warn(MessageEvent, tag="warning", kw_only=True):
     """A problem that does not end the run."""
 
 
-class Error(CodedEvent, tag="error", kw_only=True):
+class Error(MessageEvent, tag="error", kw_only=True):
     """The run ends because of this error. Last event before the process exits with `exit_code`."""
 
     exit_code: int = 1  # see the README

@@ -66,7 +66,7 @@ class PreviewResult(Generic[ReportT]):
     key: PreviewKey
     report_type: type[ReportT]
     report: ReportT | None = None
-    warnings: list[protocol.CodedEvent] = field(default_factory=list)
+    warnings: list[protocol.MessageEvent] = field(default_factory=list)
     phase: protocol.PhaseName | None = None
     progress: protocol.Progress | None = None
 

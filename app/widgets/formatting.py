@@ -93,8 +93,8 @@ def format_data_source(path: str) -> str:
     return _translate_name("builtin", path.removeprefix("builtin:")) if path.startswith("builtin:") else path
 
 
-def format_split(name: str, split: str) -> str:
-    """Append the split, if there is one."""
+def append_split(name: str, split: str) -> str:
+    """Return the name, with the split in parentheses if there is one."""
     return tr("common.name_and_split", name=name, split=split) if split else name
 
 

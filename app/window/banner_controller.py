@@ -28,7 +28,7 @@ class BannerController(QObject):
         active_run.ended.connect(self._on_run_ended)
         active_run.process.protocol_incompatible.connect(self._show_incompatible)
 
-    def show_error(self, error: TraindeckError | protocol.CodedEvent, level: Level = "error") -> None:
+    def show_error(self, error: TraindeckError | protocol.MessageEvent, level: Level = "error") -> None:
         """Display an error of the window, or an error or a warning of the trainer."""
         text = partial(formatting.localized_message, error.code, error.params)
         self._banners.add(BannerContent(level, text, error.detail, error.code))

@@ -29,7 +29,7 @@ def test_every_event_and_command_class_is_in_its_union() -> None:
         kind for kind in vars(protocol).values() if isinstance(kind, type) and kind.__module__ == protocol.__name__
     ]
     tagged = [kind for kind in concrete if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag]
-    bases = {protocol.Event, protocol.Command, protocol.CodedEvent}
+    bases = {protocol.Event, protocol.Command, protocol.MessageEvent}
     assert set(tagged) - bases == {*protocol.EVENT_TYPES, *protocol.COMMAND_TYPES}
 
 
