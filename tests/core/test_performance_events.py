@@ -223,7 +223,7 @@ def test_peak_flops_match_the_data_sheets(card: str, bf16: float, tf32: float) -
     for precision, tera in (("bf16", bf16), ("fp16", bf16), ("tf32", tf32)):
         found = lookup_peak(card, precision)
         assert found is not None
-        assert found.flops / 1e12 == pytest.approx(tera, abs=0.06)
+        assert found.flops_per_s / 1e12 == pytest.approx(tera, abs=0.06)
         assert found.name.endswith(precision)
     assert lookup_peak(card, "fp32") is None
 
@@ -236,7 +236,7 @@ def test_peak_flops_match_the_data_sheets(card: str, bf16: float, tf32: float) -
 def test_cards_before_ampere_have_a_peak_in_fp16_only(card: str, fp16: float) -> None:
     found = lookup_peak(card, "fp16")
     assert found is not None
-    assert found.flops / 1e12 == pytest.approx(fp16, abs=0.06)
+    assert found.flops_per_s / 1e12 == pytest.approx(fp16, abs=0.06)
     assert lookup_peak(card, "bf16") is lookup_peak(card, "tf32") is None
 
 

@@ -227,7 +227,7 @@ class StepReporter:
                 compute_ratio=_rate(computed, wall),
                 mfu=self._utilisation(since, flops_per_token),
                 flops_per_token=flops_per_token,
-                peak_flops=self._peak.flops if self._peak else None,
+                peak_flops=self._peak.flops_per_s if self._peak else None,
                 peak_name=self._peak_name,
                 memory_allocated=allocated,
                 memory_reserved=reserved,
@@ -247,7 +247,7 @@ class StepReporter:
     def _utilisation(self, since: _Accumulated, flops_per_token: float) -> float | None:
         if self._peak is None:
             return None
-        return _rate(since.positions * flops_per_token, since.interval.wall * self._peak.flops)
+        return _rate(since.positions * flops_per_token, since.interval.wall * self._peak.flops_per_s)
 
     def _energy_since(self) -> float | None:
         before, self._energy = self._energy, self.energy()
