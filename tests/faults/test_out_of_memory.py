@@ -161,13 +161,13 @@ def test_out_of_memory_at_random_operations_skips_and_repeats_no_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 50 steps fails once, at any operation of its forward or backward pass."""
-    monkeypatch.setattr(oom, "_RETRY_STEPS", 1)
-    monkeypatch.setattr(oom, "_MAX_RETRY_STEPS", 1)
+    monkeypatch.setattr(oom, "_REVERT_AFTER_STEPS", 1)
+    monkeypatch.setattr(oom, "_MAX_REVERT_AFTER_STEPS", 1)
     steps = {"max_steps": 52, "batch_size": 4, "max_seq_len": 16, "gradient_accumulation_steps": 2}
     plain, said = trainer(tmp_path, wanted(tmp_path, **steps), "plain")
     plain.run()
     made, kept = trainer(tmp_path, wanted(tmp_path, **steps), "made")
-    made.oom._retry_steps = 1
+    made.oom._revert_after_steps = 1
     made.set_up()
     gradients, chance, tried = made._gradients, random.Random(5), set()
     phases: list[str] = []
@@ -243,16 +243,16 @@ def test_a_run_resumes_after_exhausted_memory(tmp_path: Path) -> None:
 
 def test_the_last_action_is_reverted_after_good_steps(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=12))
-    made.oom._retry_steps = 4
+    made.oom._revert_after_steps = 4
     limit(made, 6, when=lambda: made.state.counters.step < 3)
     made.run()
     assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(1, "halved"), (4, "grown")]
-    assert made.oom.max_rows == 12
+    assert made.oom.max_sequences == 12
 
 
-def test_the_delay_doubles_after_a_failed_revert(tmp_path: Path) -> None:
+def test_the_delay_doubles_with_each_revert(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=14))
-    made.oom._retry_steps = 3
+    made.oom._revert_after_steps = 3
     limit(made, 6)
     made.run()
     told = [(event.step, event.action) for event in kept.of(protocol.OomRecovery)]

@@ -77,7 +77,7 @@ def test_out_of_memory_on_one_rank_splits_the_step_on_both(
 ) -> None:
     with start_ranks(tmp_path, rank_script("limit(made, 3, lambda: 2 <= made.state.counters.step < 5)")) as processes:
         made, kept = leader_trainer(tmp_path)
-        made.oom._retry_steps = 64
+        made.oom._revert_after_steps = 64
         run_both(made, processes)
     assert [(event.step, *move) for event, move in zip(kept.of(protocol.OomRecovery), moves(kept), strict=True)] == [
         (3, "halved", "forward", 3, 4)
@@ -89,9 +89,9 @@ def test_out_of_memory_on_one_rank_splits_the_step_on_both(
 
 
 def test_freed_memory_is_used_again_by_both_ranks(tmp_path: Path, single: tuple[Trainer, RecordingSink]) -> None:
-    with start_ranks(tmp_path, rank_script("made.oom._retry_steps = 2")) as processes:
+    with start_ranks(tmp_path, rank_script("made.oom._revert_after_steps = 2")) as processes:
         made, kept = leader_trainer(tmp_path)
-        made.oom._retry_steps = 2
+        made.oom._revert_after_steps = 2
         limit(made, 3, when=lambda: made.state.counters.step == 1)
         run_both(made, processes)
     assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(2, "halved"), (3, "grown")]

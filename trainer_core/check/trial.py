@@ -132,7 +132,7 @@ def _measure(
         peak_memory = PeakMemory(device)
         ranks = join(config, device, precision.name, {"made_up": str(folder), "shape": shape})
         trainer = DryRun(config, prepared, run_dir, job.run_context, device, precision, ranks)
-        trainer.total_steps, trainer.oom.recovers = request.total_steps, False
+        trainer.total_steps, trainer.oom.enabled = request.total_steps, False
         try:
             trainer.set_up()
             job.run_context.set_phase("checking")

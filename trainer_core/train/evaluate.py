@@ -52,8 +52,8 @@ class EvaluationPass:
 
     The loss is the mean over all tokens, however they are distributed over batches and ranks.
 
-    `loss_of` computes the loss as training does (`OomRecovery.loss_of` of `Engine.eager_loss`), so evaluation needs no
-    more memory. Sums stay on the device until the end.
+    `loss_of` computes the loss as training does (`OomRecovery.with_recovery` of `Engine.eager_loss`), so evaluation
+    needs no more memory. Sums stay on the device until the end.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 Until the optimizer runs, a step has changed only gradients and RNG states, so it can be undone and repeated with the
 same batch: in halves, then with activation checkpointing, then with the loss in smaller chunks. The loader is not
 affected; each micro-batch is cut only when it is computed. Effective batch, data order and step count stay the same,
-and the gradient is the same sum in another order (dropout draws anew). After some steps the last action is reverted; if
-that fails, the delay doubles.
+and the gradient is the same sum in another order. Dropout masks differ, because they have other shapes. After 64 steps
+the last action is reverted. With each revert the delay doubles, up to 4096 steps.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ RecoveryAction = Literal["halved", "checkpointing", "chunked_loss"]
 During = Literal["forward", "backward", "evaluation"]
 
 _DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
-_RETRY_STEPS: Final = 64  # steps before the last action is reverted for the first time
-_MAX_RETRY_STEPS: Final = 4096
-_CHUNK: Final = 64  # rows of logits at once, as the last resort
+_REVERT_AFTER_STEPS: Final = 64  # steps before the last action is reverted for the first time
+_MAX_REVERT_AFTER_STEPS: Final = 4096
+_LOGIT_CHUNK_ROWS: Final = 64  # positions whose logits exist at once, as the last resort
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _REQUESTED: Final = re.compile(r"allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 
@@ -58,10 +58,14 @@ def requested_bytes(error: BaseException) -> int | None:
 
 
 class OomRecovery:
-    """Actions that make micro-batches fit into memory."""
+    """Actions that make micro-batches fit into memory.
 
-    engine: Engine | None = None  # None while it is being built
-    recovers = True  # False in a check, where a step that does not fit is the result
+    A check sets `enabled` to False: there, a step that does not fit is the result. The work sets `during` whenever it
+    enters another stage.
+    """
+
+    engine: Engine | None = None  # set by `attach`; None while it is being built
+    enabled = True
 
     def __init__(
         self, config: Config, model: Decoder, device: torch.device, session: RunContext, ranks: Ranks = ALONE
@@ -71,19 +75,19 @@ class OomRecovery:
         self._ranks = ranks
         self._actions: list[RecoveryAction] = []
         self._steps = 0  # since the last action
-        self._retry_steps = _RETRY_STEPS
+        self._revert_after_steps = _REVERT_AFTER_STEPS
         self.during: During = "forward"
 
     @property
-    def max_rows(self) -> int:
-        """Maximum sequences per forward pass."""
+    def max_sequences(self) -> int:
+        """Maximum sequences per forward pass: ceil(batch_size / 2**halvings)."""
         return -(-self._config.batch_size >> self._actions.count("halved"))
 
-    def split(self, window: list[Batch]) -> list[Batch]:
-        """Cut the micro-batches of a step to `max_rows`."""
+    def split(self, micro_batches: list[Batch]) -> list[Batch]:
+        """Cut the micro-batches of a step to `max_sequences`."""
         if not self._actions:
-            return window
-        return [part for batch in window for part in batch.split_rows(self.max_rows)]
+            return micro_batches
+        return [part for batch in micro_batches for part in batch.split_rows(self.max_sequences)]
 
     def run_step(
         self, work: Callable[[], T], undo: Callable[[], None], step: int, poll: Callable[[], None] | None = None
@@ -91,72 +95,81 @@ class OomRecovery:
         """Return the result of `work`. If any rank runs out of memory, all ranks call `undo`, apply the next action and
         repeat. `poll` is called while waiting for other ranks.
 
+        `undo` restores gradients and RNG states. `step` is a field of the event and of the error.
         Raises `memory.exhausted` when no action is left.
         """
         while True:
             result: list[T] = []
-            when, requested, lacking = 0, 0, -sys.maxsize
+            # Maximum over ranks: 1 + index of the stage (0: success), bytes requested, and the least free bytes of
+            # those that ran out, as a negative number; the others report the lowest number.
+            stage, requested, negative_free = 0, 0, -sys.maxsize
             try:
                 result.append(work())
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                when, requested = 1 + _DURING.index(self.during), requested_bytes(error) or 0
-                lacking = -_free(self._device)  # read now: `undo` frees what the attempt holds
-            # Outside of the handler: the traceback references all tensors of the attempt.
-            when, requested, lacking = self._ranks.most(when, requested, lacking, poll=poll)
-            if not when:
+                stage, requested = 1 + _DURING.index(self.during), requested_bytes(error) or 0
+                negative_free = -_free(self._device)  # before `undo` frees the memory of the attempt
+            # Outside of the handler, where the traceback no longer references the tensors of the attempt.
+            stage, requested, negative_free = self._ranks.most(stage, requested, negative_free, poll=poll)
+            if not stage:
                 return result[0]
             result.clear()
-            self.during = _DURING[when - 1]
+            self.during = _DURING[stage - 1]
             undo()
-            self._apply_next(step, requested or None, -lacking)
+            self._apply_next(step, requested or None, -negative_free)
 
     def attach(self, engine: Engine) -> None:
         """Configure the engine of the run for the current actions."""
         self.engine = engine
         self._apply()
 
-    def relax(self, step: int) -> None:
-        """Revert the last action after enough good steps."""
+    def count_good_step(self, step: int) -> None:
+        """Count a completed step. Revert the last action after enough of them."""
         self._steps += 1
-        if self._actions and self._steps >= self._retry_steps:
-            limit_to_vram(self._device)
+        if self._actions and self._steps >= self._revert_after_steps:
+            limit_to_vram(self._device)  # other programs may use more or less of the card than before
             self._actions.pop()
-            self._retry_steps, self._steps = min(2 * self._retry_steps, _MAX_RETRY_STEPS), 0
+            self._revert_after_steps, self._steps = min(2 * self._revert_after_steps, _MAX_REVERT_AFTER_STEPS), 0
             self._apply()
             self._emit(step, "grown", "none", None, _free(self._device))
 
     @contextlib.contextmanager
-    def skip_on_oom(self, what: str, step: int) -> Iterator[None]:
-        """Skip optional work, such as samples, with a warning if it runs out of memory."""
+    def skip_on_oom(self, flag: str, step: int) -> Iterator[None]:
+        """Skip optional work, such as samples, with a warning if it runs out of memory. `flag`: the flag that disables
+        the work, without `--`.
+        """
         try:
             yield
             return
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
+        # Outside of the handler, where the traceback no longer references the tensors of the work.
         release_memory(self._device)
-        self._session.warn("memory.left_out", what=what, step=step)
+        self._session.warn("memory.left_out", what=flag, step=step)
 
-    def loss_of(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
-        """Wrap `loss` for evaluation: cut batches as memory requires. None: this rank has no batch, but others have."""
+    def with_recovery(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
+        """Wrap the loss of a batch for evaluation, with recovery. Call it with None on a rank that has no batch left
+        while others do.
+        """
 
-        def whole(batch: Batch | None) -> Tensor:
-            self.during = "evaluation"
-            return self.run_step(
-                lambda: _sum([loss(part) for part in self.split([batch] if batch else [])]), _nothing, step
-            )
-
-        def _sum(losses: list[Tensor]) -> Tensor:
+        def sum_parts(batch: Batch | None) -> Tensor:
+            losses = [loss(part) for part in self.split([batch] if batch else [])]
             return torch.stack(losses).sum() if losses else torch.zeros((), device=self._device)
 
-        return whole
+        def recovering_loss(batch: Batch | None) -> Tensor:
+            self.during = "evaluation"
+            return self.run_step(lambda: sum_parts(batch), _nothing, step)
+
+        return recovering_loss
 
     # --- actions -----------------------------------------------------------------------------------
 
     def _apply_next(self, step: int, requested: int | None, free: int) -> None:
-        """`requested`: bytes of the failed allocation; `free`: least free bytes of any rank at that time."""
+        """`requested`: bytes of the failed allocation; `free`: least free bytes of the ranks that ran
+        out, at that time.
+        """
         release_memory(self._device)
         action = self._next_action()
         if action is None:
@@ -170,43 +183,44 @@ class OomRecovery:
         self._emit(step, action, self.during, requested, free)
 
     def _next_action(self) -> RecoveryAction | None:
-        if not self.recovers:
+        if not self.enabled:
             return None
-        if self.max_rows > 1:
+        if self.max_sequences > 1:
             return "halved"
         if self._config.activation_checkpointing != "full" and "checkpointing" not in self._actions:
             return "checkpointing"
         return "chunked_loss" if "chunked_loss" not in self._actions else None
 
     def _apply(self) -> None:
-        """Configure model and engine for the current actions. Halves run eagerly where the graph is for whole
-        micro-batches.
+        """Configure model and engine for the current actions.
+
+        Halves need no setting: `Engine.loss` computes batches eagerly whose shape the compiled graph does not have.
         """
         mode = "full" if "checkpointing" in self._actions else self._config.activation_checkpointing
         activation_checkpointing.checkpoint_activations(self._model, mode)
         if self.engine is not None:
             self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._actions))
-            self.engine.smaller_chunk = _CHUNK if "chunked_loss" in self._actions else 0
+            self.engine.smaller_chunk = _LOGIT_CHUNK_ROWS if "chunked_loss" in self._actions else 0
             if self._actions:
-                self.engine.reset_graphs()  # they hold the memory of a whole step
+                self.engine.reset_graphs()  # CUDA graphs hold the memory of a whole step
             else:
                 self.engine.rerecord_graphs()
 
     def _emit(
         self,
         step: int,
-        action: Literal["halved", "checkpointing", "chunked_loss", "grown"],
-        during: Literal["forward", "backward", "evaluation", "none"],
+        action: RecoveryAction | Literal["grown"],
+        during: During | Literal["none"],
         requested: int | None,
         free: int,
     ) -> None:
-        passes = -(-self._config.batch_size // self.max_rows) * self._ranks.size
+        passes = -(-self._config.batch_size // self.max_sequences) * self._ranks.size
         self._session.emit(
             protocol.OomRecovery(
                 step=step,
                 action=action,
                 during=during,
-                batch_size=self.max_rows,
+                batch_size=self.max_sequences,
                 gradient_accumulation_steps=self._config.gradient_accumulation_steps * passes,
                 requested=requested,
                 free=free,
@@ -218,12 +232,12 @@ class OomRecovery:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"actions": list(self._actions), "steps": self._steps, "retry_steps": self._retry_steps}
+        return {"actions": list(self._actions), "steps": self._steps, "retry_steps": self._revert_after_steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
         self._actions = list(state.get("actions", []))
-        self._steps, self._retry_steps = state.get("steps", 0), state.get("retry_steps", _RETRY_STEPS)
+        self._steps, self._revert_after_steps = state.get("steps", 0), state.get("retry_steps", _REVERT_AFTER_STEPS)
         self._apply()
 
 

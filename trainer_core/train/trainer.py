@@ -215,7 +215,7 @@ class Trainer(TrainingStep):
         event = self.evaluation_pass().run(self.session)
         answers = None
         with self.oom.skip_on_oom("eval-examples", counters.step):
-            tokens = self.oom.max_rows * self.config.max_seq_len  # as many as in a training step
+            tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
             answers = self.sample_writer.answer_held_out(tokens)
         event.best = event.loss is not None and (counters.best_loss is None or event.loss < counters.best_loss)
         if event.best:

@@ -237,7 +237,7 @@ class TrainingStep:
         counters.samples += sum(batch.samples for batch in whole)
         self.metrics.add(whole, window_loss, tokens, bad, grad_norm, learning_rate)
         self._consistent, self._rng_states = True, {}
-        self.oom.relax(step)
+        self.oom.count_good_step(step)
         self.clock.mark("optimizer")
 
     def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
@@ -276,7 +276,7 @@ class TrainingStep:
         total = math.ceil(len(sample) / self.config.batch_size)
         batches = self.validation_data.iterate_samples(sample, self.ranks.rank, self.ranks.size)
         step = self.state.counters.step
-        loss_of = self.oom.loss_of(self.engine.eager_loss, step)
+        loss_of = self.oom.with_recovery(self.engine.eager_loss, step)
         return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, step, self.ranks)
 
 
