@@ -217,7 +217,7 @@ def _fill(store: Any, count: int) -> None:
     import numpy as np
 
     from app.core.metrics import metric_store
-    from app.core.metrics.table import MetricTable
+    from app.core.metrics.metric_table import MetricTable
 
     random = np.random.default_rng(7)
     step = np.arange(1.0, count + 1)

@@ -84,4 +84,4 @@ class RunLoader(QObject):
             self.progressed.emit(fraction)
             yield
         if downsampled:
-            yield from self._record.metrics.iter_downsample()
+            yield from self._record.metrics.downsample_in_slices()

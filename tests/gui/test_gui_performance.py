@@ -174,7 +174,7 @@ def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
     controller = open_run(make_window, qtbot, own_folders)
     window = controller.window
     window.show_page("plots")
-    markers = window.plots.charts["loss"].canvas._markers["bad"]
+    markers = window.plots.charts["loss"].canvas._markers["bad_step"]
     qtbot.waitUntil(lambda: list(markers.getData()[0]) == [297.0])
     assert "bad step" in window.plots.charts["loss"].legend.summary()
 

@@ -203,7 +203,7 @@ def test_each_gpu_has_a_plot_of_used_reserved_and_allocated_memory(qtbot: QtBot,
     show(qtbot, page, build_store(), detail=True)
     assert values(page, "vram.1") == ["21.00", "17.00", "14.00", "48.00"]  # no spill: nobody told of it
     assert canvas(page, "vram.1").y_range[0] == 0.0
-    assert sorted(canvas(page, "temperature")._markers["hot"].getData()[0])[0] == 51.0
+    assert sorted(canvas(page, "temperature")._markers["thermal_throttling"].getData()[0])[0] == 51.0
     assert "thermal throttling" in page.charts["temperature"].legend.summary()
     assert "limit" in page.charts["power"].legend.summary()
 
@@ -223,7 +223,7 @@ def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: Qt
     settle(qtbot, page)
     assert "OOM recovery; resumed" in legend.summary()
     places = {kind: markers.getData()[0].tolist() for kind, markers in canvas(page, "loss")._markers.items()}
-    assert (places["memory"], places["resume"], places["bad"]) == ([60.0], [75.0], [])
+    assert (places["oom_recovery"], places["resume"], places["bad_step"]) == ([60.0], [75.0], [])
 
 
 def test_the_x_axis_of_a_branched_run_starts_at_its_first_step(page: PlotsPage) -> None:
@@ -280,7 +280,7 @@ def test_step_ticks_are_integers() -> None:
 
 def test_time_ticks_are_whole_minutes_or_hours(qapp: object) -> None:
     axis = Axis("bottom")
-    axis.set_time(True)
+    axis.set_is_duration(True)
     for high, labels in ((40.0, ["0:00:00", "0:00:10"]), (7200.0, ["0:00:00", "0:30:00"])):
         spacing, values = axis.tickValues(0.0, high, 500.0)[0]
         assert axis.tickStrings(values[:2], 1.0, spacing) == labels

@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from app.core.metrics.metric_store import AXES, Axis, MarkerKind, MetricStore
-from app.core.metrics.table import MetricTable
+from app.core.metrics.metric_store import MarkerKind, MetricStore
+from app.core.metrics.metric_table import AXES, MetricTable, XAxis
 from trainer_core import protocol
 
 
@@ -123,7 +123,7 @@ def test_the_best_evaluation_is_updated_after_a_resume() -> None:
     assert marked(store, "best") == []
 
 
-def marked(store: MetricStore, kind: MarkerKind, axis: Axis = "step") -> list[float]:
+def marked(store: MetricStore, kind: MarkerKind, axis: XAxis = "step") -> list[float]:
     return store.marker_points(kind, axis)[0].tolist()
 
 
@@ -142,8 +142,8 @@ def test_checkpoints_are_a_part_of_the_step_time() -> None:
 def test_a_bad_step_reported_later_is_marked_at_its_step_on_the_curve() -> None:
     store = filled()
     store.add(bad(25))
-    assert [marked(store, "bad", axis) for axis in AXES] == [[25], [2500.0], [25.0]]
-    assert store.marker_points("bad", "step")[1].tolist() == pytest.approx([(5.0 + 100 / 30) / 2])
+    assert [marked(store, "bad_step", axis) for axis in AXES] == [[25], [2500.0], [25.0]]
+    assert store.marker_points("bad_step", "step")[1].tolist() == pytest.approx([(5.0 + 100 / 30) / 2])
 
 
 def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None:
@@ -151,9 +151,9 @@ def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None
     store.add(bad(45, "rolled_back"))
     store.add(step(31, 1060.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 31]
-    assert marked(store, "bad") == []  # the curve does not reach that far
+    assert marked(store, "bad_step") == []  # the curve does not reach that far
     store.add(step(50, 1070.0))
-    assert marked(store, "bad") == [45]
+    assert marked(store, "bad_step") == [45]
 
 
 def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
@@ -162,7 +162,7 @@ def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
     store.add(bad(45))
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
-    assert marked(store, "bad") == [15]
+    assert marked(store, "bad_step") == [15]
 
 
 def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
@@ -173,15 +173,17 @@ def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
     before = store.markers_version()
     store.add(recovery)
     assert store.markers_version() != before
-    assert marked(store, "memory", "tokens") == [2500.0]
+    assert marked(store, "oom_recovery", "tokens") == [2500.0]
     assert marked(store, "resume") == []
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
     assert marked(store, "resume", "tokens") == [3000.0]
+    before = store.markers_version()
     store.add(hello(95_000.0, resumed=20))
+    assert store.markers_version() != before  # although one marker took the place of another
     store.add(step(50, 95_001.0))
     assert marked(store, "resume") == [20]  # later ones are repeated
-    assert marked(store, "memory") == []
+    assert marked(store, "oom_recovery") == []
 
 
 def test_gpu_series_include_torch_memory_limits_and_thermal_throttling() -> None:
@@ -194,7 +196,7 @@ def test_gpu_series_include_torch_memory_limits_and_thermal_throttling() -> None
         store.add(protocol.Hardware(t=float(place), gpus=[card], host=host))
     values = {name: store.last_value(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
     assert values == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
-    assert store.series("hot.0")[1].tolist() == [0.0, 0.0, 1.0]
+    assert store.series("thermal_throttling.0")[1].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_downsampled_store_keeps_extremes_and_smoothing() -> None:
@@ -204,7 +206,7 @@ def test_a_downsampled_store_keeps_extremes_and_smoothing() -> None:
         for number in range(1, 4001):
             each.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
         each.add(evaluation(4000, 4000.5, 1.5))
-    for _ in thin.iter_downsample(200):
+    for _ in thin.downsample_in_slices(200):
         pass
     x, y = thin.series("train_loss")
     assert x.size <= 200

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.core.metrics.table import Array
+from app.core.metrics.metric_table import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,21 @@ tokens and time (seconds of the run without the gaps between its processes).
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 
+from app.core.metrics.metric_table import Array, MetricTable, XAxis
 from app.core.metrics.smoothing import ExponentialAverage
-from app.core.metrics.table import AXES, Array, Axis, MetricTable
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
-__all__ = ["AXES", "Array", "Axis", "MarkerKind", "MetricStore"]
-
-MarkerKind = Literal["best", "checkpoint", "bad", "memory", "resume", "hot"]
+MarkerKind = Literal["best", "checkpoint", "bad_step", "oom_recovery", "resume", "thermal_throttling"]
 TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "sync", "optimizer", "checkpoint", "other")
-# The field of an event that each column holds.
+# Column -> attribute path in the event.
 STEP_FIELDS: Final = {
     "train_loss": "loss",
     "tokens_per_s": "tokens_per_s",
@@ -45,14 +44,15 @@ GPU_FIELDS: Final = {
     "temperature": "temperature_c",
     "clock": "clock_mhz",
 }
-GPU_COLUMNS: Final = (*GPU_FIELDS, "hot")  # hot: 1 during thermal throttling, else 0
+GPU_COLUMNS: Final = (*GPU_FIELDS, "thermal_throttling")  # the last: 1 or 0
 MAX_OVERLAY_ROWS: Final = 16_384
-"""8,192 buckets of two points: twice the pixels of the widest screen, which leaves room to zoom."""
+"""For a run that is plotted over the displayed one. 8,192 buckets of two points: twice the pixels of the widest screen,
+so that the user can zoom."""
 _THERMAL_REASONS: Final = frozenset({"thermal", "hw_thermal"})
 _MARKED_EVENTS: Final[dict[type[protocol.Event], MarkerKind]] = {
     protocol.Checkpoint: "checkpoint",
-    protocol.BadStep: "bad",
-    protocol.OomRecovery: "memory",
+    protocol.BadStep: "bad_step",
+    protocol.OomRecovery: "oom_recovery",
 }
 _step_values = attrgetter(*STEP_FIELDS.values())
 _eval_values = attrgetter(*EVAL_FIELDS.values())
@@ -71,14 +71,16 @@ class MetricStore:
         self._steps, self._evals = MetricTable(STEP_FIELDS), MetricTable(EVAL_FIELDS)
         self._host = MetricTable(HOST_FIELDS)
         self._gpus: dict[int, MetricTable] = {}
-        self._marked_steps: dict[MarkerKind, list[int]] = {kind: [] for kind in get_args(MarkerKind)}
-        self._averages: dict[str, ExponentialAverage] = {}  # by series; the last weight
+        self._marked_steps: dict[MarkerKind, list[int]] = defaultdict(list)
+        self._markers_version = 0
+        self._averages: dict[str, ExponentialAverage] = {}  # by series, for the last smoothing weight only
         self._step, self._tokens, self._time = 0.0, 0.0, 0.0
         self._time_origin: float | None = None  # the wall clock time at 0 on the time axis
 
     # --- input ---------------------------------------------------------------------------------------
 
     def add(self, event: AnyEvent) -> None:
+        """Store the measurements and markers of the next event."""
         match event:
             case protocol.Step():
                 self._add_step(event)
@@ -89,28 +91,32 @@ class MetricStore:
                 self._add_hardware(event)
             case protocol.Checkpoint() | protocol.BadStep() | protocol.OomRecovery():
                 self._marked_steps[_MARKED_EVENTS[type(event)]].append(event.step)
+                self._markers_version += 1
             case protocol.Hello():
                 self._add_hello(event)
 
     def _advance_time(self, event: protocol.Event) -> float:
-        """Extend the time axis to an event; returns its position."""
+        """Extend the time axis to an event and return its time on it."""
         if self._time_origin is None:
             self._time_origin = event.t - self._time
         self._time = max(self._time, event.t - self._time_origin)
         return self._time
 
     def _add_hello(self, event: protocol.Hello) -> None:
-        """A process starts. Steps that it repeats are removed; the time between processes is not counted."""
+        """A process starts. Remove the steps that it repeats, with their markers, which it reports again; a rollback
+        keeps them, because its bad steps are not repeated. The time between processes is not counted.
+        """
         step = -1 if event.resumed_from_step is None else event.resumed_from_step
         self.truncate_after(step)
         for kind, steps in self._marked_steps.items():
             self._marked_steps[kind] = [marked for marked in steps if marked <= step]
         if self._steps.length:  # else the run starts from a checkpoint of another run
             self._marked_steps["resume"].append(step)
+        self._markers_version += 1
         self._time_origin = event.t - self._time
 
     def _add_step(self, event: protocol.Step) -> None:
-        if event.step <= self._step and self._steps.length:  # repeated without a hello event
+        if event.step <= self._step and self._steps.length:  # rollback: repeated without a hello event
             self.truncate_after(event.step - 1)
         self._step, self._tokens = float(event.step), float(event.tokens)
         self._steps.append((self._step, self._tokens, self._advance_time(event), *_step_values(event)))
@@ -121,11 +127,11 @@ class MetricStore:
         for gpu in event.gpus:
             if gpu.index not in self._gpus:
                 self._gpus[gpu.index] = MetricTable(GPU_COLUMNS)
-            hot = not _THERMAL_REASONS.isdisjoint(gpu.throttle)
-            self._gpus[gpu.index].append((*at, *_gpu_values(gpu), float(hot)))
+            is_throttled = not _THERMAL_REASONS.isdisjoint(gpu.throttle)
+            self._gpus[gpu.index].append((*at, *_gpu_values(gpu), float(is_throttled)))
 
     def truncate_after(self, step: int) -> None:
-        """Remove the rows after `step`, which are trained again."""
+        """Remove the rows after `step`, which are trained again, and continue the axes from the last row left."""
         tables = self._tables()
         for table in tables:
             table.truncate_after(step)
@@ -137,10 +143,11 @@ class MetricStore:
 
     # --- output ----------------------------------------------------------------------------------------
 
-    def series(self, name: str, axis: Axis = "step", smoothing: float = 0.0) -> tuple[Array, Array]:
-        """(x, y) as arrays that are not written to; empty if there is no data.
+    def series(self, name: str, axis: XAxis = "step", smoothing: float = 0.0) -> tuple[Array, Array]:
+        """Return (x, y); empty if there is no data. Do not modify the arrays.
 
-        `smoothing`: weight of the past. For downsampled rows it applies to each of the original rows.
+        `smoothing`: decay of the exponential average, 0 (off) to 1. For downsampled rows it applies to each of the
+        original rows.
         """
         found = self._find_column(name)
         if found is None:
@@ -166,7 +173,7 @@ class MetricStore:
         finite = y[np.isfinite(y)]
         return float(finite[-1]) if finite.size else None
 
-    def value_at(self, name: str, axis: Axis, position: float, smoothing: float = 0.0) -> float | None:
+    def value_at(self, name: str, axis: XAxis, position: float, smoothing: float = 0.0) -> float | None:
         """The value of the row nearest to a position on the axis; None outside of the curve and if not measured."""
         x, y = self.series(name, axis, smoothing)
         if not x.size or not x[0] <= position <= x[-1]:
@@ -184,8 +191,8 @@ class MetricStore:
         """Indices of the GPUs that were measured."""
         return sorted(self._gpus)
 
-    def best_eval(self, axis: Axis = "step") -> tuple[float, float] | None:
-        """Position and loss of the evaluation with the lowest loss."""
+    def best_eval(self, axis: XAxis = "step") -> tuple[float, float] | None:
+        """Return the x value and the loss of the evaluation with the lowest loss."""
         x, losses = self.series("eval_loss", axis)
         if not np.isfinite(losses).any():
             return None
@@ -193,18 +200,20 @@ class MetricStore:
         return float(x[row]), float(losses[row])
 
     def markers_version(self) -> int:
-        """Changes when a marker is added."""
-        return sum(map(len, self._marked_steps.values()))
+        """Changes whenever markers do."""
+        return self._markers_version
 
-    def marker_points(self, kind: MarkerKind, axis: Axis, smoothing: float = 0.0) -> tuple[Array, Array]:
+    def marker_points(self, kind: MarkerKind, axis: XAxis, smoothing: float = 0.0) -> tuple[Array, Array]:
         """(x, y) of the markers of a kind: those of marked steps are on the loss, up to its last step."""
         if kind == "best":
             best = self.best_eval(axis)
             return (np.array(best[:1]), np.array(best[1:])) if best else (np.empty(0), np.empty(0))
-        if kind == "hot":
-            names = [(f"temperature.{gpu}", f"hot.{gpu}") for gpu in self.gpu_indices()]
-            points = [np.stack(self.series(name, axis))[:, self.series(hot)[1] > 0.0] for name, hot in names]
-            x, y = np.concatenate([np.empty((2, 0)), *points], axis=1)
+        if kind == "thermal_throttling":
+            points = [np.empty((2, 0))]
+            for gpu in self.gpu_indices():
+                is_throttled = self.series(f"thermal_throttling.{gpu}")[1] > 0.0
+                points.append(np.stack(self.series(f"temperature.{gpu}", axis))[:, is_throttled])
+            x, y = np.concatenate(points, axis=1)
             return x, y
         steps, loss = self.series("train_loss", smoothing=smoothing)
         marked = np.array([step for step in self._marked_steps[kind] if steps.size and step <= steps[-1]])
@@ -213,8 +222,8 @@ class MetricStore:
             return np.empty(0), np.empty(0)
         return np.interp(marked, steps, self._steps.column(axis)), np.interp(marked, steps[known], loss[known])
 
-    def iter_downsample(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
-        """Reduces the tables to `limit` rows (2 MB each) that keep the extremes, one table at each `next`."""
+    def downsample_in_slices(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
+        """Reduce the tables to `limit` rows (each at most 1.2 MB) that keep the extremes, one table at each `next`."""
         for name in ("_steps", "_evals", "_host"):
             setattr(self, name, getattr(self, name).downsampled(limit))
             yield

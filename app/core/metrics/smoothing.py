@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from app.core.metrics.table import Array
+from app.core.metrics.metric_table import Array
 
 _EPSILON: Final = 1e-12  # terms with a smaller weight are dropped
 

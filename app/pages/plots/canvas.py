@@ -15,7 +15,7 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
-from app.core.metrics.table import Array
+from app.core.metrics.metric_table import Array
 from app.pages.plots.axes import Axis, style_axis
 from app.pages.plots.plot_specs import CurveKey, LineStyle
 from app.theme.palette import Palette
@@ -35,10 +35,10 @@ _AXIS_WIDTH: Final = 52  # constant, so that plots above one another line up
 _SYMBOLS: Final[dict[MarkerKind, tuple[str, int]]] = {
     "best": ("star", 13),
     "checkpoint": ("t1", 8),
-    "bad": ("x", 9),
-    "memory": ("d", 8),
+    "bad_step": ("x", 9),
+    "oom_recovery": ("d", 8),
     "resume": ("|", 16),
-    "hot": ("s", 4),
+    "thermal_throttling": ("s", 4),
 }
 _BUCKETS_PER_PIXEL: Final = 2  # of a downsampled curve; each has a minimum and a maximum
 _PADDING: Final = 0.04  # of the height, above and below the curves
@@ -150,7 +150,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def set_x_range(self, low: float, high: float, full_range: tuple[float, float], *, is_time: bool = False) -> None:
         """Set the x range. pyqtgraph's linked axes would shift plots at different positions."""
         self._full_range = full_range
-        self._axes["bottom"].set_time(is_time)
+        self._axes["bottom"].set_is_duration(is_time)
         if (low, high) != self.x_range:
             self._box.setXRange(low, high, padding=0)
 

@@ -21,9 +21,9 @@ _SYMBOLS: Final = {
     "area": "■",
     "best": "★",
     "checkpoint": "▲",
-    "bad": "✕",
-    "memory": "◆",
-    "hot": "■",
+    "bad_step": "✕",
+    "oom_recovery": "◆",
+    "thermal_throttling": "■",
     "resume": "┃",
 }
 _FIGURE_SPACE: Final = "\u2007"  # as wide as a digit, so that values stay in place

@@ -270,7 +270,7 @@ class PlotsPage(Page):
     def csv_columns(self, name: str) -> list[CsvColumn]:
         """Return the complete curves of a plot in its unit."""
         from app.core.metrics.csv_export import CsvColumn
-        from app.core.metrics.metric_store import AXES
+        from app.core.metrics.metric_table import AXES
 
         view, scale = self.painter.view(), plot_specs.get_spec(name).scale
         return [

@@ -21,7 +21,8 @@ from app.theme.palette import Palette
 from app.widgets import formatting
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
-    from app.core.metrics.metric_store import Array, Axis, MetricStore
+    from app.core.metrics.metric_store import MetricStore
+    from app.core.metrics.metric_table import Array, XAxis
     from app.pages.plots.canvas import Canvas
 
 _SLICE_S: Final = 0.008  # per turn of the event loop; drawing takes as long again
@@ -34,7 +35,7 @@ _MAX_START_INTERVALS: Final = 3  # a first measurement further from 0: the run d
 class View:
     """View settings of all plots: axis, range, smoothing and scale."""
 
-    axis: Axis
+    axis: XAxis
     low: float
     high: float
     full_range: tuple[float, float]
@@ -108,7 +109,7 @@ class PlotPainter(QObject):
         log, clip = toolbar.log_scale.isChecked(), toolbar.clip.isChecked()
         return View(toolbar.axis, low, high, full_range, toolbar.smoothing_weight, clip=clip, log=log)
 
-    def _full_range(self, axis: Axis) -> tuple[float, float]:
+    def _full_range(self, axis: XAxis) -> tuple[float, float]:
         """Return the range that shows all of the runs, from 0 or from where they branched off. The end is rounded up,
         so that the range stays constant for a while as a run grows."""
         stores = [*([self.store] if self.store is not None else []), *(run.store for run in self.overlays)]
@@ -215,7 +216,7 @@ class PlotPainter(QObject):
         return entries
 
 
-def _start(store: MetricStore, axis: Axis) -> float:
+def _start(store: MetricStore, axis: XAxis) -> float:
     """Return the start of a run: 0, unless it was branched off at a later step."""
     x, _ = store.series("train_loss", axis)
     if axis == "time" or len(x) < 2:

@@ -179,8 +179,8 @@ def _ram_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 _LOSS_MARKERS: Final = (
     MarkerSpec("best", "curve_b", "plots.best_eval"),
     MarkerSpec("checkpoint", "curve_c", "plots.checkpoint"),
-    MarkerSpec("bad", "bad", "plots.bad_step"),
-    MarkerSpec("memory", "curve_d", "plots.oom_recovery"),
+    MarkerSpec("bad_step", "bad", "plots.bad_step"),
+    MarkerSpec("oom_recovery", "curve_d", "plots.oom_recovery"),
     MarkerSpec("resume", "muted", "plots.resumed"),
 )
 PLOTS: Final = {
@@ -206,7 +206,7 @@ PLOTS: Final = {
     "power": PlotSpec("plots.power_w", _power_curves, format_value=_format_integer, optional=True, from_zero=True),
     "temperature": PlotSpec(
         "plots.temperature_c", _gpu_curves, format_value=_format_integer, optional=True,
-        markers=(MarkerSpec("hot", "bad", "plots.thermal_throttling"),),
+        markers=(MarkerSpec("thermal_throttling", "bad", "plots.thermal_throttling"),),
     ),
     "clock": PlotSpec("plots.clock_mhz", _gpu_curves, format_value=_format_integer, optional=True, from_zero=True),
     "vram": PlotSpec(

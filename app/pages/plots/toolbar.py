@@ -19,10 +19,10 @@ from app.widgets.basic import (
 )
 
 if TYPE_CHECKING:
-    from app.core.metrics.metric_store import Axis
+    from app.core.metrics.metric_table import XAxis
     from app.core.settings import Settings
 
-_AXES: Final[tuple[Axis, ...]] = ("step", "tokens", "time")
+_AXES: Final[tuple[XAxis, ...]] = ("step", "tokens", "time")
 _NARROW: Final = 640  # pixels; below, self-explanatory controls have no label
 _SLIDER_WIDTH: Final = 120
 
@@ -60,7 +60,7 @@ class Toolbar(TranslatableWidget):
         self.retranslate()
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> XAxis:
         return _AXES[max(0, self.axis_choice.currentIndex())]
 
     @property

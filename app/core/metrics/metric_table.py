@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-Axis = Literal["step", "tokens", "time"]
-AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+XAxis = Literal["step", "tokens", "time"]
+AXES: Final[tuple[XAxis, ...]] = get_args(XAxis)
 Array = npt.NDArray[Any]
 
 _INITIAL_CAPACITY: Final = 256
@@ -17,16 +17,19 @@ _MAX_PENDING_ROWS: Final = 512
 
 
 class MetricTable:
-    """The axes, which do not decrease, in float64 and measurements in float32. Buffers double when they are full."""
+    """Stores x axes (non-decreasing) as float64 and measurements as float32.
+
+    A row is (step, tokens, time, *columns). Buffers double when they are full.
+    """
 
     def __init__(self, columns: Iterable[str]) -> None:
         self.columns = {name: index for index, name in enumerate((*AXES, *columns))}
         shape = (len(self.columns) - len(AXES), _INITIAL_CAPACITY)
         self._buffers: list[Array] = [np.empty((len(AXES), _INITIAL_CAPACITY)), np.empty(shape, np.float32)]
         self._stored = 0  # rows
-        self._pending: list[tuple[float | None, ...]] = []  # stored together, in a third of the time
-        self.version = 0
-        self.rows_per_point = 1  # rows of the run that one row stands for, see `downsampled`
+        self._pending: list[tuple[float | None, ...]] = []  # stored in blocks: a third of the time of single rows
+        self.version = 0  # changes with every change of rows
+        self.rows_per_point = 1  # 1, or the number of rows before `downsampled` per row after it
 
     @property
     def length(self) -> int:
@@ -34,15 +37,15 @@ class MetricTable:
         return self._stored + len(self._pending)
 
     def append(self, row: tuple[float | None, ...]) -> None:
-        """Append one row. None becomes NaN; values beyond float32 become infinite."""
+        """Append one row: (step, tokens, time, *columns). None becomes NaN; values beyond float32 become infinite."""
         self._pending.append(row)
         self.version += 1
         if len(self._pending) >= _MAX_PENDING_ROWS:
-            self._rows()
+            self._flush()
 
     def extend(self, values: Array) -> None:
-        """Append rows of shape (columns, rows)."""
-        self._store(values, self._rows())
+        """Append rows. `values`: (3 + columns, rows), in the order of a row."""
+        self._store(values, self._flush())
         self.version += 1
 
     def _store(self, values: Array, stored: list[Array]) -> None:
@@ -56,32 +59,35 @@ class MetricTable:
                 buffer[:, self._stored : end] = part
         self._stored = end
 
-    def _rows(self) -> list[Array]:
-        """Views of axes and measurements."""
+    def _flush(self) -> list[Array]:
+        """Store the pending rows. Returns views of all rows: axes and measurements."""
         if self._pending:
             rows, self._pending = np.array(self._pending, dtype=np.float64).T, []
-            self._store(rows, self._rows())
+            self._store(rows, self._flush())
         return [buffer[:, : self._stored] for buffer in self._buffers]
 
     def column(self, name: str) -> Array:
-        """The values so far, as a view that later changes of the table do not affect."""
-        index, (axes, values) = self.columns[name], self._rows()
+        """Return the values so far, as a view that later changes of the table do not affect."""
+        index, (axes, values) = self.columns[name], self._flush()
         column: Array = axes[index] if index < len(AXES) else values[index - len(AXES)]
         return column
 
     def truncate_after(self, step: float) -> None:
         """Remove the rows after `step`."""
         kept = int(np.searchsorted(self.column("step"), step, side="right"))
-        if kept < self._stored:
+        if kept < self._stored:  # copied, because new rows would overwrite those in views returned before
             self._buffers, self._stored = [buffer.copy() for buffer in self._buffers], kept
             self.version += 1
 
     def downsampled(self, limit: int) -> MetricTable:
-        """Returns a table of at most `limit` rows: each bucket of neighboring rows keeps the minimum and the maximum of
-        each column, in the order in which the column rises or falls. NaN is ignored; a bucket of NaN stays NaN."""
+        """Return a table of at most `limit` rows (at least 2), or this one if it has no more.
+
+        Each bucket of neighboring rows keeps the minimum and the maximum of each column: the minimum first, unless the
+        column falls from the first row of the bucket to the last. NaN is ignored; a bucket of NaN stays NaN.
+        """
         if self.length <= limit:
             return self
-        values, size = np.concatenate(self._rows()), -(-self.length // (limit // 2))
+        values, size = np.concatenate(self._flush()), -(-self.length // (limit // 2))
         first = np.arange(0, self.length, size)
         last = np.minimum(first + size, self.length) - 1
         low, high = np.fmin.reduceat(values, first, axis=1), np.fmax.reduceat(values, first, axis=1)
@@ -95,4 +101,4 @@ class MetricTable:
     @property
     def nbytes(self) -> int:
         """Memory of the rows in bytes."""
-        return sum(part.nbytes for part in self._rows())
+        return sum(part.nbytes for part in self._flush())
