@@ -287,9 +287,9 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
     config = Config()
     for suffix in (".jsonl", ".json", ".csv", ".parquet"):
         stream = DocumentStream([scan_path(str(write_rows(tmp_path / f"a{suffix}")), config)], config)
-        done = [stream.done for _ in stream]
+        done = [stream.bytes_done for _ in stream]
         assert done == sorted(done)
-        assert stream.done == stream.total > 0
+        assert stream.bytes_done == stream.total_bytes > 0
 
 
 def test_a_json_file_with_one_object_a_line_is_read_as_lines(tmp_path: Path) -> None:

@@ -64,4 +64,4 @@ def test_built_in_data_is_streamed() -> None:
     assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(
         builtin_tasks.examples()
     )
-    assert exercises.done == exercises.total
+    assert exercises.bytes_done == exercises.total_bytes

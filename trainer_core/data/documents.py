@@ -1,4 +1,8 @@
-"""Streams the documents of scanned data in bounded memory."""
+"""Streams the documents of scanned data in bounded memory.
+
+A row is a row of a table, or a piece of a plain text file, which is cut into pieces of `piece_chars` characters. Each
+row with text becomes a document; a row with a long text becomes several, its parts.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,23 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
 
 _MAX_PIECE_CHARS, _MIN_PIECE_CHARS = 64 * 1024, 512  # characters
-_MAX_ENCODE_CHARS: Final = 4 * _MAX_PIECE_CHARS  # characters of a row that are encoded at once
-_TARGET_PIECES: Final = 256  # of small data, so that some can be held out
-_MIN_BAD_ROWS: Final = 100  # a file with more bad rows than this, and than good ones, is rejected
+_MAX_TOKENIZE_CHARS: Final = 4 * _MAX_PIECE_CHARS  # characters of a row that are tokenized at once
+_TARGET_PIECES: Final = 256  # small data is cut into about this many pieces, so that a validation split can be made
+_MIN_BAD_ROWS: Final = 100  # from this number on, a file with more bad rows than good ones is rejected before its end
 
-StreamPosition = dict[str, Any]  # plain values
+StreamPosition = dict[str, Any]  # JSON-serializable; stored in the journal of the token cache
 
 
 @dataclass(slots=True)
 class RowCounts:
     """Counts over files, or over the part of a file that was read."""
 
-    read: int = 0  # rows, good and bad
-    rows: int = 0  # with text, or pieces of plain text
-    empty: int = 0  # rows without text
+    read: int = 0  # all rows: rows + empty + bad
+    rows: int = 0  # good rows with text
+    empty: int = 0  # good rows without text
     bad: int = 0
     first_bad: dict[str, str] = field(default_factory=dict)  # path, position, reason
-    undecodable: int = 0  # bytes
+    undecodable: int = 0  # bytes that were replaced, not rows
     characters: int = 0
 
     def add(self, other: RowCounts) -> None:
@@ -43,19 +47,22 @@ class RowCounts:
 
 
 def choose_piece_chars(scans: Sequence[DatasetScan]) -> int:
-    """The length of the pieces into which plain text is cut, in characters."""
-    plain = sum(file.bytes for one in scans for file in one.files if file.mapping is PLAIN_TEXT)
+    """Return the length of the pieces into which plain text is cut, in characters."""
+    plain = sum(file.bytes for scan in scans for file in scan.files if file.mapping is PLAIN_TEXT)
     return min(_MAX_PIECE_CHARS, max(_MIN_PIECE_CHARS, plain // _TARGET_PIECES))
 
 
 class DocumentStream:
     """All documents of scanned data, in order.
 
-    `done` of `total` bytes are read. Another stream continues after a document from its `position`, which is None
-    within a long text. `counts`: of the files that were read completely. `sampled_bytes`: the bytes read of files of
-    which only a sample is read, by file number. Warns the reporter about skipped rows and replaced bytes after each
-    file. `piece_chars` overrides the length of the pieces of plain text. Raises `data.unreadable`, `data.bad_format`,
-    `data.bad_row` or `data.too_many_bad_rows`.
+    `bytes_done` of `total_bytes` are read. Pass `position` to a new stream to continue after the last document; it is
+    None between the parts of a long text. `counts`: of the files that were read completely. `sampled_bytes`: the bytes
+    read of files of which only a sample is read, by file number. Warns the reporter about skipped rows and replaced
+    bytes after each file. Iteration raises `data.unreadable`, `data.bad_format`, `data.bad_row` or
+    `data.too_many_bad_rows`.
+
+    Args:
+        piece_chars: Length of the pieces of plain text; 0: `choose_piece_chars(scans)`.
     """
 
     def __init__(
@@ -66,22 +73,22 @@ class DocumentStream:
         position: StreamPosition | None = None,
         piece_chars: int = 0,
     ) -> None:
-        self._files = [file for one in scans for file in one.files]
+        self._files = [file for scan in scans for file in scan.files]
         self._config, self._reporter = config, reporter or NullReporter()
-        self.total = sum(one.bytes for one in scans)
+        self.total_bytes = sum(scan.bytes for scan in scans)
         self.sampled_bytes: dict[int, int] = {}
         self._piece_chars = piece_chars or choose_piece_chars(scans)
         self._inside_long_text = False  # more parts of a long text follow
         start = position or {"file": 0, "number": 0, "unit": 0, "counts": {}, "file_counts": {}}
-        self._file: int = start["file"]
-        self._number: int = start["number"]
-        self._unit: int = start["unit"]
+        self._file: int = start["file"]  # index of the current file
+        self._number: int = start["number"]  # `Document.number` of the next document
+        self._unit: int = start["unit"]  # its `Document.split_unit`
         self.counts, self._file_counts = RowCounts(**start["counts"]), RowCounts(**start["file_counts"])
         self._input: FileInput | None = None
         self._finished = sum(file.bytes_to_read for file in self._files[: self._file])
 
     @property
-    def done(self) -> int:
+    def bytes_done(self) -> int:
         return self._finished + (self._input.done if self._input else 0)
 
     @property
@@ -114,9 +121,10 @@ class DocumentStream:
     def _iter_documents(self, file: SourceFile, file_input: FileInput) -> Iterator[Document]:
         counts, done = self._file_counts, 0
         rows = read_rows(file_input)
-        replaced_before = count_replaced_bytes() - counts.undecodable
+        replaced_before = count_replaced_bytes() - counts.undecodable  # an earlier stream has counted some of this file
         for row in rows:
-            if file_input.done > done and file.max_characters is not None:  # all rows in these bytes were read before
+            # A sample ends only where a chunk of bytes begins, so that all rows of `sampled_bytes` were read.
+            if file_input.done > done and file.max_characters is not None:
                 done = file_input.done
                 if counts.characters >= file.max_characters:
                     self.sampled_bytes[self._file] = done
@@ -132,7 +140,10 @@ class DocumentStream:
             self.sampled_bytes[self._file] = file_input.done
 
     def _row_documents(self, row: Row | str, file: SourceFile) -> Iterator[Document]:
-        """The document of a row, in parts if it is long. Raises `BadRow`."""
+        """Yield the document of a row, or its parts if it is long. `row`: a string is why the row is bad.
+
+        Raises `BadRow`.
+        """
         if isinstance(row, str):
             raise BadRow(row)
         mapping, counts = file.mapping, self._file_counts
@@ -148,7 +159,8 @@ class DocumentStream:
         self._inside_long_text = False
         document = self._new_document(last, turns)
         counts.rows += 1
-        self._number += mapping is not PLAIN_TEXT
+        if mapping is not PLAIN_TEXT:  # all pieces of a plain text file have the same number
+            self._number += 1
         self._unit += 1
         yield document
 
@@ -188,11 +200,12 @@ class DocumentStream:
             self._reporter.warn("data.rows_skipped", count=counts.bad, **counts.first_bad)
         self.counts.add(counts)
         self._file_counts, self._input = RowCounts(), None
-        self._number += file.mapping is PLAIN_TEXT
+        if file.mapping is PLAIN_TEXT:
+            self._number += 1
         self._file += 1
         self._finished += file.bytes_to_read
 
 
 def split_long_text(text: str) -> list[str]:
-    """A text in parts of at most `_MAX_ENCODE_CHARS` characters; at least one."""
-    return [text[start : start + _MAX_ENCODE_CHARS] for start in range(0, len(text) or 1, _MAX_ENCODE_CHARS)]
+    """Return a text in parts of at most `_MAX_TOKENIZE_CHARS` characters; at least one part."""
+    return [text[start : start + _MAX_TOKENIZE_CHARS] for start in range(0, len(text) or 1, _MAX_TOKENIZE_CHARS)]

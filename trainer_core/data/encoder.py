@@ -130,7 +130,7 @@ def _encode(
             writer.write(batch.documents, batch.encoded.result(), stream.bad)
             is_due = writer.is_commit_due()
             try:
-                recorder.progress("preparing", offset + batch.done, offset + stream.total, "bytes")
+                recorder.progress("preparing", offset + batch.done, offset + stream.total_bytes, "bytes")
                 recorder.poll()
             except BaseException:
                 is_due = True
@@ -173,7 +173,7 @@ def _encode_batches(
             encoded = pool.submit(encode, contents) if pool else Future[EncodedBatch]()
             if not pool:
                 encoded.set_result(encode(contents))
-            state = stream.done, stream.position, len(recorder.warnings)
+            state = stream.bytes_done, stream.position, len(recorder.warnings)
             pending.append(_EncodedDocuments(documents, encoded, *state))
         while pending and (not documents or len(pending) > limit or pending[0].encoded.done()):
             while not pending[0].encoded.done():

@@ -230,7 +230,7 @@ def _train_tokenizer(scans: DatasetScans, config: Config, reporter: Reporter) ->
         """Emits no warnings about rows: they are emitted when the data is encoded."""
 
         def poll(self) -> None:
-            reporter.progress("preparing", stream.done, stream.total + scans.bytes, "bytes")
+            reporter.progress("preparing", stream.bytes_done, stream.total_bytes + scans.bytes, "bytes")
             reporter.poll()
 
     poller = Poller()
@@ -243,7 +243,7 @@ def _train_tokenizer(scans: DatasetScans, config: Config, reporter: Reporter) ->
 def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, config: Config) -> Iterator[str]:
     """Training texts; of large data, a uniform sample of `tokenizer_sample_mib`."""
     limit = config.tokenizer_sample_mib * _MIB
-    kept = min(1.0, limit / max(1, stream.total))
+    kept = min(1.0, limit / max(1, stream.total_bytes))
     taken = 0
     for number, document in enumerate(stream):
         if keyed_hash("sample", number) >= kept * 2**64 or document.split_unit in held_out:

@@ -82,7 +82,7 @@ def _report_sample(
         for batch in batch_documents(stream, _ENCODE_BATCH_CHARS):
             encoded = encode_batch(codec, [document.turns or document.text for document in batch])
             writer.write(batch, encoded, stream.bad)
-            reporter.progress("preparing", stream.done, max(stream.total, stream.done), "bytes")
+            reporter.progress("preparing", stream.bytes_done, max(stream.total_bytes, stream.bytes_done), "bytes")
             reporter.poll()
         if not stream.counts.rows:
             raise TraindeckError("data.empty", path=", ".join(config.data))
