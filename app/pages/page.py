@@ -20,8 +20,8 @@ class ShownRun:
 
     record: RunRecord
     name: str  # empty before the first run
-    is_training: bool  # this window trains a run
-    can_sample: bool  # the run accepts a request for a sample
+    window_is_training: bool  # this window trains a run, not necessarily this one
+    can_request_sample: bool  # the run accepts a request for a sample
 
 
 class Page(TranslatableWidget):
@@ -29,7 +29,10 @@ class Page(TranslatableWidget):
 
     @classmethod
     def construct(cls, palette: Palette, form: SetupForm) -> Self:
-        """Build the page. Override it where the constructor takes anything but the palette."""
+        """Build the page. `MainWindow` calls this factory. Override it if the constructor takes more than the palette.
+
+        `form`: the values of the Setup page.
+        """
         return cls(palette)  # type: ignore[arg-type]  # QWidget's own constructor takes a parent
 
     def show_run(self, run: ShownRun) -> None:
@@ -39,7 +42,7 @@ class Page(TranslatableWidget):
         """Apply the colors of another theme."""
 
     def restore_state(self, settings: Settings) -> None:
-        """Apply what `save_state` stored. Called once, after the page is built."""
+        """Apply what `save_state` stored in the window's settings. Called once, after the page is built."""
 
     def save_state(self, settings: Settings) -> None:
-        """Store what the page remembers until the next start."""
+        """Store what the page remembers until the next start, in the window's settings."""

@@ -58,7 +58,7 @@ class SamplesPage(Page):
         self.retranslate()
 
     def show_run(self, run: ShownRun) -> None:
-        self.display(run.record.samples, can_request=run.can_sample)
+        self.display(run.record.samples, can_request=run.can_request_sample)
 
     def display(self, samples: Sequence[Sample], *, can_request: bool) -> None:
         """`can_request`: whether a sample can be requested."""

@@ -82,7 +82,7 @@ class AllSettingsPage(Page):
         self.retranslate()
 
     def show_run(self, run: ShownRun) -> None:
-        self._next_run_note.setVisible(run.is_training)  # changes apply to the next run
+        self._next_run_note.setVisible(run.window_is_training)  # changes apply to the next run
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
