@@ -47,10 +47,8 @@ def linux_processes_using(folder: Path) -> "list[int]":
 
 @contextlib.contextmanager
 def setup_process_marker() -> "Iterator[None]":
-    """Exclude this process from `processes_using` of other processes inside the context, on Windows.
-
-    The marker is an open file while the setup waits for the lock and while it holds it.
-    """
+    """Exclude this process from `processes_using` of others while it waits for the setup lock or holds it, on Windows.
+    The marker is an open file."""
     if not WINDOWS:
         yield
         return

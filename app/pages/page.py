@@ -29,10 +29,7 @@ class Page(TranslatableWidget):
 
     @classmethod
     def construct(cls, palette: Palette, form: SetupForm) -> Self:
-        """Build the page. `MainWindow` calls this factory. Override it if the constructor takes more than the palette.
-
-        `form`: the values of the Setup page.
-        """
+        """Build the page for `MainWindow`. Override it if the constructor takes more, such as `form` (Setup)."""
         return cls(palette)  # type: ignore[arg-type]  # QWidget's own constructor takes a parent
 
     def show_run(self, run: ShownRun) -> None:

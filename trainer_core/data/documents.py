@@ -58,11 +58,8 @@ class DocumentStream:
     `bytes_done` of `total_bytes` are read. Pass `position` to a new stream to continue after the last document; it is
     None between the parts of a long text. `counts`: of the files that were read completely. `sampled_bytes`: the bytes
     read of files of which only a sample is read, by file number. Warns the reporter about skipped rows and replaced
-    bytes after each file. Iteration raises `data.unreadable`, `data.bad_format`, `data.bad_row` or
-    `data.too_many_bad_rows`.
-
-    Args:
-        piece_chars: Length of the pieces of plain text; 0: `choose_piece_chars(scans)`.
+    bytes after each file. `piece_chars`: 0 for `choose_piece_chars(scans)`. Iteration raises `data.unreadable`,
+    `data.bad_format`, `data.bad_row` or `data.too_many_bad_rows`.
     """
 
     def __init__(
@@ -140,10 +137,7 @@ class DocumentStream:
             self.sampled_bytes[self._file] = file_input.done
 
     def _row_documents(self, row: Row | str, file: SourceFile) -> Iterator[Document]:
-        """Yield the document of a row, or its parts if it is long. `row`: a string is why the row is bad.
-
-        Raises `BadRow`.
-        """
+        """Yield the document of a row, or its parts if it is long. Raises `BadRow`, also if `row` is a reason."""
         if isinstance(row, str):
             raise BadRow(row)
         mapping, counts = file.mapping, self._file_counts

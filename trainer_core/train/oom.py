@@ -136,9 +136,7 @@ class OomRecovery:
 
     @contextlib.contextmanager
     def skip_on_oom(self, flag: str, step: int) -> Iterator[None]:
-        """Skip optional work, such as samples, with a warning if it runs out of memory. `flag`: the flag that disables
-        the work, without `--`.
-        """
+        """Skip optional work with a warning if it runs out of memory. `flag`: disables the work, without `--`."""
         try:
             yield
             return
@@ -150,9 +148,7 @@ class OomRecovery:
         self._session.warn("memory.left_out", what=flag, step=step)
 
     def with_recovery(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
-        """Wrap the loss of a batch for evaluation, with recovery. Call it with None on a rank that has no batch left
-        while others do.
-        """
+        """Wrap `loss` for evaluation, with recovery. None: this rank has no batch left, but others have."""
 
         def sum_parts(batch: Batch | None) -> Tensor:
             losses = [loss(part) for part in self.split([batch] if batch else [])]
@@ -160,16 +156,14 @@ class OomRecovery:
 
         def recovering_loss(batch: Batch | None) -> Tensor:
             self.during = "evaluation"
-            return self.run_step(lambda: sum_parts(batch), _nothing, step)
+            return self.run_step(lambda: sum_parts(batch), lambda: None, step)
 
         return recovering_loss
 
     # --- actions -----------------------------------------------------------------------------------
 
     def _apply_next(self, step: int, requested: int | None, free: int) -> None:
-        """`requested`: bytes of the failed allocation; `free`: least free bytes of the ranks that ran
-        out, at that time.
-        """
+        """`requested`: bytes of the failed allocation; `free`: least free bytes of a rank that ran out."""
         release_memory(self._device)
         action = self._next_action()
         if action is None:
@@ -192,10 +186,7 @@ class OomRecovery:
         return "chunked_loss" if "chunked_loss" not in self._actions else None
 
     def _apply(self) -> None:
-        """Configure model and engine for the current actions.
-
-        Halves need no setting: `Engine.loss` computes batches eagerly whose shape the compiled graph does not have.
-        """
+        """Configure model and engine for the current actions. `Engine.loss` computes halves eagerly by their shape."""
         mode = "full" if "checkpointing" in self._actions else self._config.activation_checkpointing
         activation_checkpointing.checkpoint_activations(self._model, mode)
         if self.engine is not None:
@@ -239,10 +230,6 @@ class OomRecovery:
         self._actions = list(state.get("actions", []))
         self._steps, self._revert_after_steps = state.get("steps", 0), state.get("retry_steps", _REVERT_AFTER_STEPS)
         self._apply()
-
-
-def _nothing() -> None:
-    pass
 
 
 def release_memory(device: torch.device) -> None:

@@ -46,8 +46,7 @@ GPU_FIELDS: Final = {
 }
 GPU_COLUMNS: Final = (*GPU_FIELDS, "thermal_throttling")  # the last: 1 or 0
 MAX_OVERLAY_ROWS: Final = 16_384
-"""For a run that is plotted over the displayed one. 8,192 buckets of two points: twice the pixels of the widest screen,
-so that the user can zoom."""
+"""Of a run plotted over another. 8,192 buckets of two points: twice the pixels of the widest screen, for zooming."""
 _THERMAL_REASONS: Final = frozenset({"thermal", "hw_thermal"})
 _MARKED_EVENTS: Final[dict[type[protocol.Event], MarkerKind]] = {
     protocol.Checkpoint: "checkpoint",
@@ -146,8 +145,7 @@ class MetricStore:
     def series(self, name: str, axis: XAxis = "step", smoothing: float = 0.0) -> tuple[Array, Array]:
         """Return (x, y); empty if there is no data. Do not modify the arrays.
 
-        `smoothing`: decay of the exponential average, 0 (off) to 1. For downsampled rows it applies to each of the
-        original rows.
+        `smoothing`: decay of the exponential average per row of the run, before downsampling; 0 (off) to 1.
         """
         found = self._find_column(name)
         if found is None:

@@ -17,10 +17,7 @@ _MAX_PENDING_ROWS: Final = 512
 
 
 class MetricTable:
-    """Stores x axes (non-decreasing) as float64 and measurements as float32.
-
-    A row is (step, tokens, time, *columns). Buffers double when they are full.
-    """
+    """Rows of x axes (non-decreasing, float64) and measurements (float32). Buffers double when they are full."""
 
     def __init__(self, columns: Iterable[str]) -> None:
         self.columns = {name: index for index, name in enumerate((*AXES, *columns))}

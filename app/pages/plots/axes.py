@@ -64,11 +64,8 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         return [(spacing if is_vertical else max(1.0, spacing), 0.0)]  # steps and tokens are integers
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float | None, list[float]]]:  # noqa: N802 - pyqtgraph's name
-        """Return ticks from `low` to `high`, which are log10 of the values on a log axis.
-
-        A log axis has 1, 2 and 5 of each decade, only decades if there are many, and linear ticks over less than two
-        thirds of a decade, where pyqtgraph has none.
-        """
+        """Return ticks. On a log axis (`low` and `high` are log10): 1, 2 and 5 of each decade, only decades if there
+        are many, and linear ticks over less than two thirds of a decade, where pyqtgraph has none."""
         if not self.logMode:
             ticks: list[tuple[float | None, list[float]]] = super().tickValues(low, high, size)
             return ticks
