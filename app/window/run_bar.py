@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, Signal
+from PySide6.QtCore import QEvent, QPoint, Signal
 from PySide6.QtWidgets import QProgressBar, QPushButton, QToolTip, QVBoxLayout, QWidget
 
 from app.core.run_state import RunState, RunStateMachine
@@ -114,9 +114,17 @@ class RunBar(TranslatableWidget):
         self.queue.setAccessibleName(tr("window.add_to_queue"))
         self.show_reason_button.setText(tr("window.show_setting"))
         self.progress_bar.setAccessibleName(tr("common.progress"))
+        self._reserve_widths()
+
+    def _reserve_widths(self) -> None:
         for slot, texts in _SLOTS:
             _reserve_width([self._buttons[name] for name in slot], [tr(key) for key in texts])
         self.display(self._machine, self._blocked)
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:  # the style sheet is set after the window is built
+            self._reserve_widths()
 
 
 def _reserve_width(buttons: list[QPushButton], texts: list[str]) -> None:
