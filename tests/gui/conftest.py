@@ -78,12 +78,12 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         if qapp.applicationName() != "Traindeck":  # setting the style again takes a sixth of a window's time
             configure_application(qapp)
         spoken: Language = "zh" if language == "zh" else "en"
-        qapp.setFont(style.ui_font(spoken))
         translator.set_language(spoken)
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
-        controller = Controller(store, translator, process(mode), process(look), process(check))
+        # Before the window, unlike in the program: it has the same layout whichever style sheet was set last.
         style.apply_theme(style.resolve_theme(store.settings.theme), spoken)
+        controller = Controller(store, translator, process(mode), process(look), process(check))
         made.append(controller)
         controller.window.resize(1280, 800)  # the screen of the offscreen platform, 800 x 800, makes it smaller
         controller.start()
