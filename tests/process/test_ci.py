@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="a shell script for Linux")
@@ -112,3 +114,9 @@ def test_no_stage_is_run_without_system_libraries(checkout: Checkout) -> None:
         "== Slow groups stage: NOT RUN (an earlier stage was interrupted)",
         "== Windows stage: NOT RUN (an earlier stage was interrupted)",
     ]
+
+
+def test_every_slow_test_exists() -> None:
+    entries = [entry for group in slow.SLOW.values() for entry in group]
+    for file, _, name in (entry.partition("::") for entry in [*entries, *slow.SMOKE]):
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8") or not name, name
