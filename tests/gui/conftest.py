@@ -12,7 +12,7 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 
 import pytest
 import shiboken6
-from PySide6.QtCore import QEvent
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QFontInfo, QTextCursor
 from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
@@ -88,6 +88,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         controller.window.resize(1280, 800)  # the screen of the offscreen platform, 800 x 800, makes it smaller
         controller.start()
         qtbot.waitUntil(lambda: controller.window.plots.is_built, timeout=10_000)
+        qtbot.keyRelease(controller.window, Qt.Key.Key_Control)  # Qt keeps the modifiers of the last test's key
         return controller
 
     yield make

@@ -61,7 +61,13 @@ def names(page: RunsPage) -> list[str]:
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:
     button = controller.window.findChild(QPushButton, name)
     assert button is not None
-    qtbot.waitUntil(button.isEnabled)
+    page = controller.window.runs
+
+    def is_enabled() -> None:
+        chosen = [row.run.name for row in page.table.selected_rows()]
+        assert button.isEnabled(), f"{name} is disabled; selected: {chosen} of {names(page)}"
+
+    qtbot.waitUntil(is_enabled, timeout=10_000)
     qtbot.mouseClick(button, LEFT)
 
 
