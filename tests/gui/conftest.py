@@ -98,7 +98,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
             process_.shutdown(grace_s=0.1)
         controller.shutdown()
         shiboken6.delete(controller.window)  # or every later style sheet polishes it again
-    for widget in qapp.topLevelWidgets():  # likewise the menus that pyqtgraph leaves
+    for widget in qapp.topLevelWidgets():  # the same for menus that pyqtgraph does not delete
         if isinstance(widget, QMenu):
             widget.deleteLater()
     qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)

@@ -190,7 +190,7 @@ def _start_pool(processes: int) -> ProcessPoolExecutor | None:
         pool = ProcessPoolExecutor(processes, context, init_worker)
         for _ in range(processes):
             pool.submit(int)  # starts the processes
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError):  # no semaphores, in some containers
         return None
     return pool
 

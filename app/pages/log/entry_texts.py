@@ -12,7 +12,7 @@ from trainer_core.console.events import format_event
 def format_entry(entry: LogEntry) -> str:
     """Return the text of an entry, with details on further lines, cut to `MAX_TEXT_CHARS`. It can be empty.
 
-    An event without a case of its own reads as in the terminal (`format_event`).
+    Events without their own case are formatted as in the terminal (`format_event`).
     """
     match entry.event:
         case None:

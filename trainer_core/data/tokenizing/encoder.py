@@ -177,7 +177,7 @@ def _vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def _without_leading_space(tokenizer: Tokenizer, preceded_by: PrecededBy) -> Tokenizer:
-    """One that writes no space of its own where the whole text would have none; the given one if it never does."""
+    """Return a tokenizer that does not prepend a space to a part of a text; the same one if it never does."""
     parts = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
     states: dict[str, Any] = {name: json.loads(part.__getstate__()) if part else None for name, part in parts.items()}
     changed = copy.deepcopy(states)

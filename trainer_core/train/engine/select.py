@@ -1,6 +1,6 @@
 """Selects how a run computes: threads, attention, loss in chunks, compilation.
 
-Rules decide; nothing is timed before the first step. A resumed run repeats the choices of its checkpoint.
+Rules decide; no path is timed before the first step. A resumed run repeats the choices of its checkpoint.
 """
 
 from __future__ import annotations
