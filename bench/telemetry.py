@@ -88,7 +88,7 @@ class Calls:
             (trainer, "_request_metrics"),
             (trainer, "_process_metrics"),
             (trainer.clock, "mark"),
-            (trainer.session, "progress"),
+            (trainer.context, "progress"),
         ):
             setattr(owner, name, self._timed(getattr(owner, name)))
 
@@ -108,7 +108,7 @@ def run_block(trainer: Trainer, calls: Calls, steps: int, on: bool) -> Duration:
     from trainer_core.system.hardware_monitor import HardwareMonitor
 
     trainer.telemetry = trainer.clock.enabled = on
-    sampler = HardwareMonitor(trainer.session.emit, 2.0, trainer.run_dir.path, lambda: None) if on else None
+    sampler = HardwareMonitor(trainer.context.emit, 2.0, trainer.run_dir.path, lambda: None) if on else None
     trainer.clock.catch_up()
     _synchronize(trainer)
     calls.seconds = 0.0
@@ -116,7 +116,7 @@ def run_block(trainer: Trainer, calls: Calls, steps: int, on: bool) -> Duration:
     if sampler is not None:
         sampler.start()
     for _ in range(steps):
-        trainer.session.poll()
+        trainer.context.poll()
         with trainer.clock.step():
             trainer._step(trainer._next_window())
             trainer._request_metrics()
@@ -211,12 +211,12 @@ def main() -> None:
         calls = Calls(trainer)
         with trainer.garbage.disabled():  # as in a run
             for name, every in (("every 10 steps", 10), ("every step", 1)):
-                trainer.session.live_settings["log_steps"](every)
+                trainer.context.live_settings["log_steps"](every)
                 found[name] = measure_pairs(trainer, calls, args.steps, args.pairs)
                 print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
         trainer.train_data.close()
         trainer.validation_data.close()
-        trainer.session.dispatcher.close()
+        trainer.context.dispatcher.close()
     name = "telemetry" if args.device == "cpu" else f"telemetry-{args.device}"
     document = {"shape": shape.describe(), "steps": args.steps, "pairs": args.pairs, "intervals": found}
     measure.report(name, [shape.describe(), "", *lines(found)], document, machine)

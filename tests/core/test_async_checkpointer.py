@@ -116,7 +116,7 @@ def test_a_save_waits_for_the_previous_one(tmp_path: Path, writing: list[Callabl
 def test_a_stopped_run_ends_with_its_checkpoint_on_disk(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path))
     writing.append(lambda: time.sleep(0.3))
-    at_boundaries(made, lambda step: made.session.request_stop() if step == 4 else None)
+    at_boundaries(made, lambda step: made.context.request_stop() if step == 4 else None)
     with pytest.raises(StopRequested):
         made.run()
     assert steps_saved(made) == [2, 4]
@@ -271,7 +271,7 @@ def test_a_stop_while_waiting_for_disk_space_reports_what_is_not_saved(tmp_path:
 
     def stop() -> None:
         until(lambda: waiting(kept))
-        made.session.request_stop()
+        made.context.request_stop()
 
     helper = beside(stop)
     with pytest.raises(TraindeckError) as failed:
@@ -287,7 +287,7 @@ def test_a_stop_does_not_wait_for_disk_space(tmp_path: Path, full: threading.Eve
     made, kept = trainer(tmp_path, wanted(tmp_path))
 
     full_after_step_3(made, full)
-    at_boundaries(made, lambda step: made.session.request_stop() if step == 3 else None)
+    at_boundaries(made, lambda step: made.context.request_stop() if step == 3 else None)
     with pytest.raises(TraindeckError) as failed:
         made.run()
     assert failed.value.code == "disk.unsaved"

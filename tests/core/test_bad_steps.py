@@ -144,7 +144,7 @@ def test_a_run_with_rollbacks_resumes_exactly(tmp_path: Path, stop_at: int) -> N
         if made.state.counters.step == stop_at:
             raise StopRequested
 
-    made.session.poll = stop  # type: ignore[method-assign]
+    made.context.poll = stop  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         made.run()
     again, kept_again = trainer(tmp_path, settings)

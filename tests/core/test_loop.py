@@ -166,7 +166,7 @@ def test_an_evaluation_interrupted_by_a_stop_is_repeated_on_resume(tmp_path: Pat
         if made.state.counters.step == 4 and next(polls, False):
             raise StopRequested
 
-    made.session.poll = stop_in_evaluation  # type: ignore[method-assign]
+    made.context.poll = stop_in_evaluation  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         made.run()
     assert [event.step for event in kept.of(protocol.Eval)] == []
@@ -189,7 +189,7 @@ def test_a_checkpoint_evaluated_after_a_resume_records_its_loss(tmp_path: Path) 
         if made.state.counters.step == 2 and next(polls, False):
             raise StopRequested
 
-    made.session.poll = stop_in_evaluation  # type: ignore[method-assign]
+    made.context.poll = stop_in_evaluation  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         made.run()
     again, _ = trainer(tmp_path, wanted)
@@ -231,7 +231,7 @@ def test_a_finished_evaluation_is_not_repeated_on_resume(tmp_path: Path) -> None
         if kept.of(protocol.Eval) and next(polls, False):
             raise StopRequested
 
-    made.session.poll = stop_in_sampling  # type: ignore[method-assign]
+    made.context.poll = stop_in_sampling  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         made.run()
     again, kept_again = trainer(tmp_path, wanted)
@@ -248,7 +248,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
             made.checkpointer.wait()
             _break(made)
 
-    made.session.poll = poll  # type: ignore[method-assign]
+    made.context.poll = poll  # type: ignore[method-assign]
     with pytest.raises(Exception, match="nan at step 3"):
         made.run()
     assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000002"

@@ -80,7 +80,7 @@ def test_no_energy_is_reported_for_an_interval_with_a_pause_or_rollback(tmp_path
     made.reports.energy = lambda: float(next(meter))
     counters = made.state.counters
     back = Once(made, 5, lambda: made.reports.start(counters.tokens, counters.samples))
-    made.session.pause_conditions.append(Once(made, 5, waits=2) if what == "a pause" else back)
+    made.context.pause_conditions.append(Once(made, 5, waits=2) if what == "a pause" else back)
     made.run()
     events = kept.of(protocol.Performance)
     assert [event.energy_j for event in events] == [None, 10.0, None, 10.0, 10.0]
@@ -129,8 +129,8 @@ def test_saving_time_is_reported_separately(tmp_path: Path, low_memory: bool) ->
 
 def test_intervals_can_be_changed_during_training(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
-    made.session.live_settings["perf_steps"](4.0)
-    made.session.live_settings["flops_steps"](3.0)
+    made.context.live_settings["perf_steps"](4.0)
+    made.context.live_settings["flops_steps"](3.0)
     made.run()
     assert [event.step for event in kept.of(protocol.Performance)] == [4]
     assert [event.step for event in kept.of(protocol.FlopsProfile)] == [3]

@@ -45,7 +45,7 @@ def train_until(made: Trainer, last: int) -> None:
         if made.state.counters.step == last > 0:
             raise StopRequested
 
-    made.session.poll = poll  # type: ignore[method-assign]
+    made.context.poll = poll  # type: ignore[method-assign]
     if last:
         with pytest.raises(StopRequested):
             made.run()

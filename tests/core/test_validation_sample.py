@@ -42,7 +42,7 @@ def evaluated(made: Trainer) -> list[int]:
         return measure(batch)
 
     held_out._loss_of = noted
-    held_out.run(made.session)
+    held_out.run(made.context)
     return found
 
 
@@ -77,12 +77,12 @@ def test_a_resume_keeps_the_validation_sample(tmp_path: Path, change: dict[str, 
     made, _ = trainer(tmp_path, wanted)
     made.run()
     made.set_up()
-    before, loss = evaluated(made), made.evaluation_pass().run(made.session)
+    before, loss = evaluated(made), made.evaluation_pass().run(made.context)
     again, kept = trainer(tmp_path, msgspec.structs.replace(wanted, **change), "again")
     again.resume(made.run_dir.checkpoints / "step-00000002")
     again.set_up()
     assert evaluated(again) == before
-    measured = again.evaluation_pass().run(again.session)
+    measured = again.evaluation_pass().run(again.context)
     assert (measured.tokens, measured.loss) == (loss.tokens, pytest.approx(loss.loss, rel=1e-6))
     codes = [event.code for event in kept.of(protocol.Warn)]
     assert ("resume.eval_sample_kept" in codes) == ("eval_batches" in change)
@@ -115,7 +115,7 @@ def test_the_loss_is_the_mean_over_tokens(tmp_path: Path, batch_size: int) -> No
             batch = samples.collate([samples[number]])
             summed += float(batch_loss(made.model, batch))
             tokens += batch.loss_tokens
-    evaluation = made.evaluation_pass().run(made.session)
+    evaluation = made.evaluation_pass().run(made.context)
     assert evaluation.tokens == tokens
     assert evaluation.loss == pytest.approx(summed / tokens, rel=1e-5)
 

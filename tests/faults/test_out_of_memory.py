@@ -272,7 +272,7 @@ def test_actions_are_restored_by_a_resume_bit_for_bit(tmp_path: Path, dropout: f
     def stopping(window: Any) -> None:
         step(window)
         if first.state.counters.step == 4:
-            first.session.request_stop()
+            first.context.request_stop()
 
     first._step = stopping  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
@@ -293,7 +293,7 @@ def test_an_evaluation_that_does_not_fit_is_split_with_the_same_result(tmp_path:
     plain, said = trainer(tmp_path, same, "plain")
     plain.run()
     made, kept = trainer(tmp_path, same, "made")
-    limit(made, 6, when=lambda: made.session._phase == "evaluating")
+    limit(made, 6, when=lambda: made.context._phase == "evaluating")
     made.run()
     assert moves(kept) == [("halved", "evaluation", 6, 2)]
     (ours,), (theirs,) = kept.of(protocol.Eval), said.of(protocol.Eval)

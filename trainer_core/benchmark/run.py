@@ -99,8 +99,8 @@ def run(
         log(tables.text("doing_ceiling", language, name=tables.ceiling_name(name, language)))
 
     rates = ceilings.measure(device, min(0.4, seconds / 200), log_ceiling)
-    session = RunContext(EventDispatcher())
-    needs = inspect_data(config, session)
+    context = RunContext(EventDispatcher())
+    needs = inspect_data(config, context)
     _require_trainable(config, needs.vocab_size, device, rates)
     recipes = build_recipes(config, device.type == "cuda", fixed)
     if recipes[1].config == recipes[2].config:
@@ -115,7 +115,7 @@ def run(
     def measure(recipe: Recipe, number: int) -> TrialResult:
         log(tables.text("doing_round", language, round=number + 1, name=tables.text(recipe.name, language)))
         request = TrialRequest(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds)
-        return run_trial_process(request, session)
+        return run_trial_process(request, context)
 
     _measure_in_turn(recipes, measure, begin + seconds)
     return {

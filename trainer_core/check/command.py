@@ -37,19 +37,19 @@ _KEY_KNOBS: Final = (
 _MIB: Final = 2**20
 
 
-def run_check(config: Config, session: RunContext, again: bool = False) -> protocol.CheckReport:
+def run_check(config: Config, context: RunContext, again: bool = False) -> protocol.CheckReport:
     """Measure `config`, and alternatives if it does not fit. `again` ignores cached measurements.
 
     Raises `TraindeckError` and `StopRequested`.
     """
-    session.set_phase("checking")
+    context.set_phase("checking")
     since = time.monotonic()
-    report = _build_report(config, data.inspect_data(config, session), session, again)
+    report = _build_report(config, data.inspect_data(config, context), context, again)
     report.duration_s = time.monotonic() - since
     return report
 
 
-def choose_batch(config: Config, prepared: PreparedData, session: RunContext, new: bool) -> Config:
+def choose_batch(config: Config, prepared: PreparedData, context: RunContext, new: bool) -> Config:
     """Replace an automatic batch size of a new run by the fastest one, and emit its report.
 
     A resumed run keeps the size in `config`.
@@ -59,9 +59,9 @@ def choose_batch(config: Config, prepared: PreparedData, session: RunContext, ne
     plain = msgspec.structs.replace(config, auto_batch=False)
     if not new:
         return plain
-    session.set_phase("checking")
-    report = _build_report(config, data.from_prepared(prepared, config, session), session, again=False)
-    session.emit(report)
+    context.set_phase("checking")
+    report = _build_report(config, data.from_prepared(prepared, config, context), context, again=False)
+    context.emit(report)
     return msgspec.structs.replace(
         plain,
         batch_size=report.chosen.batch_size,
@@ -69,9 +69,9 @@ def choose_batch(config: Config, prepared: PreparedData, session: RunContext, ne
     )
 
 
-def _build_report(config: Config, needs: DataRequirements, session: RunContext, again: bool) -> protocol.CheckReport:
+def _build_report(config: Config, needs: DataRequirements, context: RunContext, again: bool) -> protocol.CheckReport:
     ram = system_memory()
-    measure = _CachedMeasurement(needs, session, again)
+    measure = _CachedMeasurement(needs, context, again)
     alternatives: list[TrialRun] = []
     if config.auto_batch:
         chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
@@ -81,12 +81,12 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
             alternatives = search.find_alternatives(chosen, measure)
     result = chosen.outcome
     if result.verdict == "does_not_fit" and not alternatives:
-        session.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)
+        context.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)
     checkpoints = config.keep_last + config.keep_best
     disk_needed = result.checkpoint_bytes * (checkpoints + 1) + needs.cache_bytes
     disk_free = files.free_bytes(run_dir.runs_root())
     if disk_needed > disk_free:
-        session.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
+        context.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
     positions = needs.total_steps * needs.tokens_per_step / needs.fill
     return protocol.CheckReport(
         verdict=result.verdict,
@@ -127,8 +127,8 @@ def _settings(run: TrialRun) -> protocol.MeasuredSettings:
 class _CachedMeasurement:
     """Measures each configuration once per machine. `again` ignores measurements of earlier processes."""
 
-    def __init__(self, needs: DataRequirements, session: RunContext, again: bool) -> None:
-        self._needs, self._session, self._again = needs, session, again
+    def __init__(self, needs: DataRequirements, context: RunContext, again: bool) -> None:
+        self._needs, self._context, self._again = needs, context, again
         self._cache = MeasurementCache(run_dir.home() / "cache" / "checks.json")
         self._machine = _machine_key()
         self.measured: list[tuple[object, ...]] = []  # keys, by this process
@@ -141,12 +141,12 @@ class _CachedMeasurement:
                 known = with_current_memory(msgspec.convert(self._cache.get(*key) or {}, TrialResult))
                 if known is not None:
                     return TrialRun(config, known)
-        self._session.progress("checking", len(self.measured), None, "trials")
+        self._context.progress("checking", len(self.measured), None, "trials")
         self.measured.append(key)
         request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps)
-        result = run_trial_process(request, self._session)
+        result = run_trial_process(request, self._context)
         self._cache.store(msgspec.to_builtins(result), *key)
-        self._session.set_phase("checking")
+        self._context.set_phase("checking")
         return TrialRun(config, result)
 
 

@@ -43,47 +43,47 @@ class DataRequirements:
         return self.total_steps or _DEFAULT_STEPS
 
 
-def inspect_data(config: Config, session: RunContext) -> DataRequirements:
+def inspect_data(config: Config, context: RunContext) -> DataRequirements:
     """Inspect a sample of the data, or their token cache if it exists, and warn of unsuitable settings.
 
-    Raises `TraindeckError` for unusable data, and what `session.poll` raises.
+    Raises `TraindeckError` for unusable data, and what `context.poll` raises.
     """
     if not config.data:
         if not config.max_steps:
-            session.warn("check.no_data")
+            context.warn("check.no_data")
         task: Task = "sft" if config.task == "sft" else "pretrain"
         tokens = config.effective_batch * config.max_seq_len
         return DataRequirements(task, config.vocab_size, config.max_steps, tokens, 0)
     for path in (*config.data, *config.validation_data):
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
-    prepared = load_if_cached(config, session)
+    prepared = load_if_cached(config, context)
     if prepared is not None:
-        return from_prepared(prepared, config, session)
-    report = insight.preview(config, session, _SAMPLE_LIMIT)
+        return from_prepared(prepared, config, context)
+    report = insight.preview(config, context, _SAMPLE_LIMIT)
     vocab_size = report.vocab_size if config.tokenizer else config.vocab_size
     tokens = report.total.tokens if config.token_cache else report.validation_tokens
     cache_bytes = tokens * np.dtype(token_dtype(vocab_size)).itemsize + report.total.documents * _DOCUMENT_BYTES
-    return _requirements(report, vocab_size, cache_bytes, config, session)
+    return _requirements(report, vocab_size, cache_bytes, config, context)
 
 
-def from_prepared(prepared: PreparedData, config: Config, session: RunContext) -> DataRequirements:
+def from_prepared(prepared: PreparedData, config: Config, context: RunContext) -> DataRequirements:
     """Inspect prepared data."""
-    return _requirements(insight.report_prepared_data(prepared, config), prepared.vocab_size, 0, config, session)
+    return _requirements(insight.report_prepared_data(prepared, config), prepared.vocab_size, 0, config, context)
 
 
 def _requirements(
-    report: protocol.DataReport, vocab_size: int, cache_bytes: int, config: Config, session: RunContext
+    report: protocol.DataReport, vocab_size: int, cache_bytes: int, config: Config, context: RunContext
 ) -> DataRequirements:
     samples, limit = report.samples_per_epoch, config.max_seq_len
     if 0 < samples < config.effective_batch:
-        session.warn("check.few_sequences", sequences=samples, batch=config.effective_batch)
+        context.warn("check.few_sequences", sequences=samples, batch=config.effective_batch)
     filled = report.tokens_per_step / max(1, config.effective_batch * limit)
     if report.task == "sft" and not config.packing and samples and filled < _MIN_FILL:
-        session.warn("check.short_sequences", mean=round(filled * limit), limit=limit)
+        context.warn("check.short_sequences", mean=round(filled * limit), limit=limit)
     if report.truncated_tokens > _MAX_TRUNCATED * report.read.tokens:
         percent = round(100 * report.truncated_tokens / max(1, report.read.tokens))
-        session.warn("check.much_cut", percent=percent, limit=limit)
+        context.warn("check.much_cut", percent=percent, limit=limit)
     return DataRequirements(
         task=report.task,
         vocab_size=vocab_size,

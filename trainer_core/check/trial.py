@@ -74,7 +74,7 @@ class DryRun(TrainingStep):
         """Return the mean seconds of `count` steps, without compilation."""
         since = time.perf_counter()
         for number in range(count):
-            self.session.poll()
+            self.context.poll()
             self.ranks.tell("step")
             if number == 0:  # other ranks compile in their step too
                 self.compile_if_due()

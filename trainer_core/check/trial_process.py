@@ -75,8 +75,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
         return "tight" if self.memory_free - self.peak < self.memory_total * _TIGHT_SHARE else "fits"
 
 
-def run_trial_process(request: TrialRequest, session: RunContext) -> TrialResult:
-    """Run the steps of a request; forward phases and warnings to `session`.
+def run_trial_process(request: TrialRequest, context: RunContext) -> TrialResult:
+    """Run the steps of a request; forward phases and warnings to `context`.
 
     Out of memory is a result. Raises other errors of training, `check.failed` for a crash, and `StopRequested`.
     """
@@ -97,7 +97,7 @@ def run_trial_process(request: TrialRequest, session: RunContext) -> TrialResult
             ) as process,
         ):
             try:
-                starved, error = _follow(process, events, session)
+                starved, error = _follow(process, events, context)
             finally:
                 child_process.kill_tree(process)
         detail = errors.read_text("utf-8", "replace").strip()[-_MAX_STDERR:]
@@ -115,14 +115,14 @@ def run_trial_process(request: TrialRequest, session: RunContext) -> TrialResult
     raise TraindeckError("check.failed", detail=detail, reason=reason)
 
 
-def _follow(process: subprocess.Popen[bytes], events: Path, session: RunContext) -> tuple[bool, protocol.Error | None]:
+def _follow(process: subprocess.Popen[bytes], events: Path, context: RunContext) -> tuple[bool, protocol.Error | None]:
     """Wait for the end. Returns whether the machine ran out of memory before it, and the error that was emitted."""
     total = system_memory().total
     reserved = min(max(_RESERVED_BYTES, total * _RESERVED_SHARE), total * _MAX_RESERVED_SHARE)
     error, rest = None, b""
     with events.open("rb") as file:
         while True:
-            session.poll()
+            context.poll()
             if system_memory().available < reserved:
                 return True, error
             ended = process.poll() is not None
@@ -131,9 +131,9 @@ def _follow(process: subprocess.Popen[bytes], events: Path, session: RunContext)
                 with contextlib.suppress(protocol.ProtocolError):
                     event = protocol.decode_event(line)
                     if isinstance(event, protocol.Phase) and event.phase in _PHASES:
-                        session.set_phase(event.phase)
+                        context.set_phase(event.phase)
                     elif isinstance(event, protocol.Warn):
-                        session.warn(event.code, **event.params)
+                        context.warn(event.code, **event.params)
                     elif isinstance(event, protocol.Error):
                         error = event
             if ended:

@@ -23,7 +23,7 @@ _EXIT_TIMEOUT_S: Final = 2.0
 
 
 @contextlib.contextmanager
-def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
+def prevent_sleep(context: RunContext, enabled: bool) -> Iterator[None]:
     """Prevent sleep inside the context, except during pauses."""
     if not enabled:
         yield
@@ -37,11 +37,11 @@ def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
 
     with contextlib.ExitStack() as held:
         held.enter_context(inhibit_sleep())
-        session.pause_contexts.append(allow_sleep)
+        context.pause_contexts.append(allow_sleep)
         try:
             yield
         finally:
-            session.pause_contexts.remove(allow_sleep)
+            context.pause_contexts.remove(allow_sleep)
 
 
 def suspended_s() -> float | None:

@@ -94,12 +94,12 @@ def _process_name(pid: int) -> str:
         return ""
 
 
-def monitor_external_usage(session: RunContext) -> Callable[[NvmlQuery, int], None]:
+def monitor_external_usage(context: RunContext) -> Callable[[NvmlQuery, int], None]:
     """Add other programs as a pause condition of the run. Call the returned function every few seconds with the NVML
     query and the bytes of this run's allocator.
     """
-    monitor = ExternalGpuMonitor(lambda name: session.warn("pause.other_program", name=name) if name else None)
-    session.pause_conditions.append(monitor.pause_state)
+    monitor = ExternalGpuMonitor(lambda name: context.warn("pause.other_program", name=name) if name else None)
+    context.pause_conditions.append(monitor.pause_state)
 
     def update(query: NvmlQuery, reserved: int) -> None:
         found = query_external_memory(query, reserved)

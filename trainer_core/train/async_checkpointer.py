@@ -40,9 +40,9 @@ class AsyncCheckpointer:
     """
 
     def __init__(
-        self, config: Config, run: RunDir, session: RunContext, device: torch.device, clock: StepClock
+        self, config: Config, run: RunDir, context: RunContext, device: torch.device, clock: StepClock
     ) -> None:
-        self._config, self._run, self._session, self._clock = config, run, session, clock
+        self._config, self._run, self._context, self._clock = config, run, context, clock
         self._copies = HostCopies(pinned=device.type == "cuda" and config.pin_memory)
         # Start the thread now: starting one without free memory may block forever.
         self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
@@ -117,7 +117,7 @@ class AsyncCheckpointer:
 
     def _warn_not_saved(self, content: CheckpointContent, failure: Exception) -> None:
         reason = str(failure).partition("\n")[0]
-        self._session.warn("checkpoint.not_saved", step=content.step, reason=reason)
+        self._context.warn("checkpoint.not_saved", step=content.step, reason=reason)
 
     def _start(self, content: CheckpointContent) -> None:
         self._pending, self._failure = content, None
@@ -126,7 +126,7 @@ class AsyncCheckpointer:
     def _write(self, content: CheckpointContent) -> None:
         try:
             self._copies.synchronize()
-            self._session.emit(checkpoint_writer.write(self._run, content, self._keep))
+            self._context.emit(checkpoint_writer.write(self._run, content, self._keep))
         except Exception as error:  # noqa: BLE001 - the training thread gets it
             self._failure = error
 
@@ -158,7 +158,7 @@ class AsyncCheckpointer:
                 return True
             if now - self._reminded >= _REMINDER_INTERVAL_S and self.patient:
                 self._reminded = now
-                self._session.warn(
+                self._context.warn(
                     "disk.waiting", path=str(place), needed_mib=-(-needed // _MIB), free_mib=free // _MIB
                 )
             return False
@@ -166,7 +166,7 @@ class AsyncCheckpointer:
         if ready():
             return
         if self.patient:
-            self._session.wait("disk_full", ready)
+            self._context.wait("disk_full", ready)
             return
         raise TraindeckError(
             "disk.unsaved",

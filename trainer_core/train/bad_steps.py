@@ -49,11 +49,11 @@ class BadStepHandler:
         self,
         config: Config,
         run: RunDir,
-        session: RunContext,
+        context: RunContext,
         device: torch.device,
         scaler: torch.amp.GradScaler,
     ) -> None:
-        self._config, self._run, self._session = config, run, session
+        self._config, self._run, self._context = config, run, context
         self.monitor = GradientMonitor(config, device, scaler)
         self.count = torch.zeros((), device=device)  # steps skipped in this process
         self._known = 0.0  # value of `count` that was handled
@@ -124,11 +124,11 @@ class BadStepHandler:
         self._back_to, self._times = step, back.count
         self._known = float(self.count)
         self._positions.clear()
-        self._session.warn("train.rolled_back", step=back.bad.step, to=step)
+        self._context.warn("train.rolled_back", step=back.bad.step, to=step)
 
     def _emit(self, bad: BadStepRecord, action: Literal["skipped", "rolled_back", "stopped"]) -> None:
         norm = bad.grad_norm if bad.grad_norm is not None and math.isfinite(bad.grad_norm) else None
-        self._session.emit(
+        self._context.emit(
             protocol.BadStep(
                 step=bad.step,
                 kind=bad.kind,

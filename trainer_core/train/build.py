@@ -48,23 +48,23 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
 
     Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs` before a folder is created.
     """
-    config, run, session = plan.config, plan.run, job.run_context
+    config, run, context = plan.config, plan.run, job.run_context
     if plan.checkpoint is not None:
         if problem := checkpoint_dir.find_problem(plan.checkpoint):
             raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
         run_fingerprint.require_steps_left(plan.checkpoint, config)
     run.create()
-    with run_dir.lock(run), prevent_sleep(session, config.keep_awake):
+    with run_dir.lock(run), prevent_sleep(context, config.keep_awake):
         checkpoint_writer.remove_leftovers(run)
         source, damaged = _checkpoint_to_resume(plan)
         if source is not None:
             run_fingerprint.require_steps_left(source, config)
         job.open_run(run)
         for path, reason in damaged:
-            session.warn("checkpoint.skipped", path=path.name, reason=reason)
+            context.warn("checkpoint.skipped", path=path.name, reason=reason)
         if source is None and damaged:  # a valid state may be recoverable: do not start over
             raise TraindeckError("run.no_checkpoint", path=str(run.path))
-        session.pause_conditions.append(scheduled_pause(config.pause_between))
+        context.pause_conditions.append(scheduled_pause(config.pause_between))
         if config.advice:
             job.dispatcher.add_listener(Advisor(config).process)
         if not run.exists():  # an existing file stays until the run is known to continue
@@ -73,35 +73,35 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
         first_step = info.step if info is not None else 0
         device = device_of_rank(choose_device(config.device), 0, config.ranks)
         configure_arithmetic(config, device)
-        precision = choose_precision(config.mixed_precision, device, session)
-        warn_if_preset_unsupported(config, device, session)
-        with beside(config, run, session) as join:
+        precision = choose_precision(config.mixed_precision, device, context)
+        warn_if_preset_unsupported(config, device, context)
+        with beside(config, run, context) as join:
             try:
-                session.emit(_hello_event(plan, device, precision.name, first_step))
-                session.set_phase("preparing")
-                prepared = prepare(config, session)
-                config = choose_batch(config, prepared, session, source is None)
+                context.emit(_hello_event(plan, device, precision.name, first_step))
+                context.set_phase("preparing")
+                prepared = prepare(config, context)
+                config = choose_batch(config, prepared, context, source is None)
                 ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
-                trainer = Trainer(config, prepared, run, session, device, precision, ranks)
+                trainer = Trainer(config, prepared, run, context, device, precision, ranks)
                 if source is not None:
                     trainer.resume(source)
                 trainer.set_up()
             except StopRequested as stop:  # nothing trained yet, nothing to save
-                session.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
+                context.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
                 raise
             run.write_config(config)
             _copy_tokenizer(run, prepared)
-            session.emit(_ready_event(trainer, prepared))
+            context.emit(_ready_event(trainer, prepared))
             if config.use_wandb:
                 _add_wandb(job, run)
             try:
                 with _monitoring(job, trainer):
                     done = trainer.run()
             except StopRequested as stop:
-                session.emit(trainer.summary(stop.reason))
+                context.emit(trainer.summary(stop.reason))
                 raise
-            session.set_phase("done", done.steps)
-            session.emit(done)
+            context.set_phase("done", done.steps)
+            context.emit(done)
 
 
 def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, str]]]:

@@ -49,8 +49,8 @@ class Others:
     As a context: what fails inside because another rank has gone is raised as that rank's own failure.
     """
 
-    def __init__(self, config: Config, run: RunDir, session: RunContext) -> None:
-        self._size, self._run, self._session = config.ranks, run, session
+    def __init__(self, config: Config, run: RunDir, context: RunContext) -> None:
+        self._size, self._run, self._context = config.ranks, run, context
         self._ranks: Joined | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder = run.path / f"{_FOLDER}{os.getpid()}"
@@ -70,7 +70,7 @@ class Others:
         if self._ours:
             child_process.kill_children_on_exit()
             self._processes = [self._started(rank) for rank in range(1, self._size)]
-            self._session.pause_conditions.append(self._look)  # asked whenever something is polled
+            self._context.pause_conditions.append(self._look)  # asked whenever something is polled
         return self
 
     def _started(self, rank: int) -> subprocess.Popen[bytes]:
@@ -100,7 +100,7 @@ class Others:
         self, config: Config, device: torch.device, precision: str, data: dict[str, Any], source: Path | None = None
     ) -> Joined:
         """See `Join`. Raises `RankLost`, `ranks.no_connection`, and what polling raises."""
-        wait_for(self._store, [f"here/{rank}" for rank in range(1, self._size)], self._session.poll)
+        wait_for(self._store, [f"here/{rank}" for rank in range(1, self._size)], self._context.poll)
         self._store.set("go", "1")
         self._patience = time.monotonic() + _CONNECTING_S
         self._ranks = Joined(self._store, 0, self._size)
@@ -114,15 +114,15 @@ class Others:
             precision=precision,
             data=data,
         )
-        if reason := self._ranks.use_gpus(device, self._session.poll):
-            self._session.warn("ranks.no_nccl", reason=reason)
+        if reason := self._ranks.use_gpus(device, self._context.poll):
+            self._context.warn("ranks.no_nccl", reason=reason)
         if self._ranks.has_nccl and self._processes:
             self._watch = _Watch(self._ranks, self._one_has_gone, self._end_from_outside)
         return self._ranks
 
     def _not_for_ever(self) -> None:
         """While the first word goes from one to another. On a Wine it never arrives."""
-        self._session.poll()
+        self._context.poll()
         if time.monotonic() > self._patience:
             raise TraindeckError("ranks.no_connection")
 
@@ -135,8 +135,8 @@ class Others:
         self._say_that_it_ended(code)
         if whole and self._ranks is not None and self._ranks.end(code):
             self._wait(lambda: all(process.poll() is not None for process in self._processes))
-        if self._look in self._session.pause_conditions:
-            self._session.pause_conditions.remove(self._look)
+        if self._look in self._context.pause_conditions:
+            self._context.pause_conditions.remove(self._look)
         for process in self._processes:
             child_process.kill_tree(process)
         if self._ranks is not None and not self._ranks.close():
@@ -179,11 +179,11 @@ class Others:
         """End this process, whose main thread does not come back from the GPU, and say why."""
         lost = _Interrupted()
         told = self._cause(lost) or lost
-        self._session.set_phase("failed")
-        self._session.emit(
+        self._context.set_phase("failed")
+        self._context.emit(
             protocol.Error(code=told.code, params=dict(told.params), detail=told.detail, exit_code=told.exit_code)
         )
-        closing = threading.Thread(target=self._session.dispatcher.close, daemon=True)
+        closing = threading.Thread(target=self._context.dispatcher.close, daemon=True)
         closing.start()
         closing.join(_LEAVING_S)
         for process in self._processes:
@@ -205,7 +205,7 @@ class Others:
         return self._named(rank, ending.code, ending.detail, ending.params)
 
     def _named(self, rank: int, code: str, detail: str, params: dict[str, Any]) -> TraindeckError:
-        self._session.warn("ranks.ended", number=rank + 1, of=self._size, log=log_of(self._run, rank).name)
+        self._context.warn("ranks.ended", number=rank + 1, of=self._size, log=log_of(self._run, rank).name)
         return TraindeckError(code, detail, **params)
 
 

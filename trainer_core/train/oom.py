@@ -68,10 +68,10 @@ class OomRecovery:
     enabled = True
 
     def __init__(
-        self, config: Config, model: Decoder, device: torch.device, session: RunContext, ranks: Ranks = ALONE
+        self, config: Config, model: Decoder, device: torch.device, context: RunContext, ranks: Ranks = ALONE
     ) -> None:
         """`config` is this rank's, with its own micro-batches."""
-        self._config, self._model, self._device, self._session = config, model, device, session
+        self._config, self._model, self._device, self._context = config, model, device, context
         self._ranks = ranks
         self._actions: list[RecoveryAction] = []
         self._steps = 0  # since the last action
@@ -145,7 +145,7 @@ class OomRecovery:
                 raise
         # Outside of the handler, where the traceback no longer references the tensors of the work.
         release_memory(self._device)
-        self._session.warn("memory.left_out", what=flag, step=step)
+        self._context.warn("memory.left_out", what=flag, step=step)
 
     def with_recovery(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
         """Wrap `loss` for evaluation, with recovery. None: this rank has no batch left, but others have."""
@@ -206,7 +206,7 @@ class OomRecovery:
         free: int,
     ) -> None:
         passes = -(-self._config.batch_size // self.max_sequences) * self._ranks.size
-        self._session.emit(
+        self._context.emit(
             protocol.OomRecovery(
                 step=step,
                 action=action,

@@ -87,14 +87,14 @@ class Join(Protocol):
 
 
 @contextlib.contextmanager
-def beside(config: Config, run: RunDir, session: RunContext) -> Iterator[Join]:
+def beside(config: Config, run: RunDir, context: RunContext) -> Iterator[Join]:
     """The other ranks of a run, from rank 0, where there are to be some; gives what joins them."""
     if config.ranks == 1:
         yield lambda *what, **more: ALONE
         return
     from trainer_core.train.leading import Others  # there are builds of torch without what it needs
 
-    with Others(config, run, session) as others:
+    with Others(config, run, context) as others:
         yield others.join
 
 

@@ -50,12 +50,12 @@ def eval_sequences(config: Config, available: int) -> int:
     return min(available, config.eval_batches * config.batch_size or available)
 
 
-def preserve_eval_sample(session: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
+def preserve_eval_sample(context: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Keep the validation sample of the run, so that losses stay comparable after `batch_size` changes."""
     now["eval_sequences"] = before.get("eval_sequences", now["eval_sequences"])
     if before.get("eval_batches", now["eval_batches"]) != now["eval_batches"]:
         changed = {"before": before["eval_batches"], "after": now["eval_batches"]}
-        session.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
+        context.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
 
 
 def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> dict[str, Any]:
@@ -90,10 +90,10 @@ def require_steps_left(folder: Path, config: Config) -> None:
         raise TraindeckError("resume.past_max_epochs", done=math.floor(epochs * 100) / 100, wanted=config.max_epochs)
 
 
-def warn_about_changes(session: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
+def warn_about_changes(context: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Warn about each difference. Skipped: values that the checkpoint does not record, and those that do not influence
     training or follow from others.
     """
     for what, value in now.items():
         if before.get(what, value) != value and what not in _NOT_COMPARED:
-            session.warn("resume.not_exact", what=what, before=str(before[what]), after=str(value))
+            context.warn("resume.not_exact", what=what, before=str(before[what]), after=str(value))

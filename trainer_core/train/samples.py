@@ -35,8 +35,8 @@ class HeldOutExample(NamedTuple):
 class SampleWriter:
     """Generates with the model in training, using its own random generators."""
 
-    def __init__(self, model: Decoder, prepared: PreparedData, config: Config, session: RunContext) -> None:
-        self._model, self._prepared, self._config, self._session = model, prepared, config, session
+    def __init__(self, model: Decoder, prepared: PreparedData, config: Config, context: RunContext) -> None:
+        self._model, self._prepared, self._config, self._context = model, prepared, config, context
         self._codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task == "sft"
         self._examples = self._held_out(config.eval_examples)
@@ -95,16 +95,16 @@ class SampleWriter:
             pieces = []
             for piece in generate.generate_text(self._model, self._codec, prompt, max_tokens, sampling, self._chat):
                 pieces.append(piece)
-                self._session.poll()
+                self._context.poll()
         except TraindeckError as error:
             if error.code != "data.chat_refused":
                 raise
-            self._session.warn(error.code, **error.params)  # not fatal
+            self._context.warn(error.code, **error.params)  # not fatal
             return
         finally:
             self._model.train()
         asked = prompt if isinstance(prompt, str) else prompt[-1][1]
-        self._session.emit(protocol.Sample(step=step, prompt=asked, text="".join(pieces), expected=expected))
+        self._context.emit(protocol.Sample(step=step, prompt=asked, text="".join(pieces), expected=expected))
 
     def answer_held_out(self, max_positions: int) -> Answers | None:
         """Generate answers to validation prompts and compare them with the references; None without prompts.
@@ -116,6 +116,6 @@ class SampleWriter:
         limit = self._config.eval_max_new_tokens
         limits = [limit or _REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
         prompts = [example.prompt for example in self._examples]
-        answers = answer_tokens(self._model, prompts, limits, self._codec.stop_token_ids, max_positions, self._session)
+        answers = answer_tokens(self._model, prompts, limits, self._codec.stop_token_ids, max_positions, self._context)
         texts = [self._codec.decode(answer.tokens) for answer in answers]
         return answer_quality(answers, texts, [example.answer for example in self._examples])

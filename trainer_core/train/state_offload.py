@@ -180,7 +180,7 @@ def persistent_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
 
 @contextlib.contextmanager
 def offloaded(
-    session: RunContext,
+    context: RunContext,
     engine: Engine,
     tensors: Callable[[], Iterable[Tensor]],
     device: torch.device,
@@ -203,14 +203,14 @@ def offloaded(
         moved = f"{offloader.needed} bytes to {where}" if where else "no memory"
         _log.info("paused: %s, %.2f s", moved, time.perf_counter() - since)
         if not where:
-            session.warn("pause.no_room", needed_mib=_mib(offloader.needed))
+            context.warn("pause.no_room", needed_mib=_mib(offloader.needed))
         yield  # a Stop raises here and leaves the state offloaded
         since = time.perf_counter()
         if not offloader.restore():
-            session.warn(
+            context.warn(
                 "pause.memory_taken", needed_mib=_mib(offloader.needed), free_mib=_mib(free_device_bytes(device) or 0)
             )
-            session.wait("other_program", offloader.restore)
+            context.wait("other_program", offloader.restore)
         limit_to_vram(device)
         engine.rerecord_graphs()
         _log.info("resumed, %.2f s", time.perf_counter() - since)
@@ -221,13 +221,13 @@ def offloaded(
         with offload_here():
             yield
         ranks.tell("go on")
-        ranks.most(0, poll=session.raise_if_stop_requested)
+        ranks.most(0, poll=context.raise_if_stop_requested)
 
-    session.pause_contexts.append(offload_on_all_ranks)
+    context.pause_contexts.append(offload_on_all_ranks)
     try:
         yield offload_here
     finally:
-        session.pause_contexts.remove(offload_on_all_ranks)
+        context.pause_contexts.remove(offload_on_all_ranks)
         offloader.remove_file()
 
 

@@ -152,13 +152,13 @@ class StepReporter:
     def __init__(
         self,
         config: Config,
-        session: RunContext,
+        context: RunContext,
         model: Decoder,
         device: torch.device,
         precision: Precision,
         monitor: GradientMonitor,
     ) -> None:
-        self._session, self._device, self._monitor, self._model = session, device, monitor, model
+        self._context, self._device, self._monitor, self._model = context, device, monitor, model
         arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
         self._peak = lookup_peak(describe_device(device), arithmetic, config.ranks)
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
@@ -167,7 +167,7 @@ class StepReporter:
         self.energy: Callable[[], float | None] = lambda: None  # joules used by the GPU so far
         self._energy: float | None = None  # at the last event; None: the interval contains other programs' use
         self._peak_reserved = 0
-        session.dispatcher.add_listener(self._track_pauses)
+        context.dispatcher.add_listener(self._track_pauses)
 
     def start(self, tokens: int, samples: int) -> None:
         """Start or resume training at these counts."""
@@ -193,7 +193,7 @@ class StepReporter:
     def _emit_step(self, request: MetricsRequest, metrics: Metrics) -> None:
         since, seconds = self._log, self._log.interval.wall
         loss = metrics.loss_sum / metrics.loss_tokens if metrics.loss_tokens else None  # None: all steps were skipped
-        self._session.emit(
+        self._context.emit(
             protocol.Step(
                 step=request.step,
                 epoch=request.epoch,
@@ -220,7 +220,7 @@ class StepReporter:
         noise = GradientNoise.scale(*metrics.noise)
         energy, flops_per_token = self._energy_since(), self._flops_per_token(since)
         allocated, reserved, peak = self._memory()
-        self._session.emit(
+        self._context.emit(
             protocol.Performance(
                 step=request.step,
                 data_ratio=_rate(seconds["data"], wall),

@@ -46,17 +46,17 @@ class Trainer(TrainingStep):
         config: Config,
         prepared: PreparedData,
         run: RunDir,
-        session: RunContext,
+        context: RunContext,
         device: torch.device,
         precision: Precision,
         ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__(config, prepared, run, session, device, precision, ranks)
-        self.sample_writer = SampleWriter(self.model, prepared, config, session)
-        self.checkpointer = AsyncCheckpointer(config, run, session, device, self.clock)
-        self.reports = StepReporter(config, session, self.model, device, precision, self.bad_steps.monitor)
+        super().__init__(config, prepared, run, context, device, precision, ranks)
+        self.sample_writer = SampleWriter(self.model, prepared, config, context)
+        self.checkpointer = AsyncCheckpointer(config, run, context, device, self.clock)
+        self.reports = StepReporter(config, context, self.model, device, precision, self.bad_steps.monitor)
         for name in _LIVE_SETTINGS:
-            session.live_settings[name] = partial(self._change_setting, name)
+            context.live_settings[name] = partial(self._change_setting, name)
         self._rollback: Rollback | None = None  # pending rollback after a bad step
         self._evaluated: tuple[int, float | None] | None = None  # step and loss of the last evaluation
         self._finished = False  # resumed from the final checkpoint: nothing left to do
@@ -110,9 +110,9 @@ class Trainer(TrainingStep):
         counters = self.state.counters
         if counters.last_evaluated_step < counters.step:
             self._after_step()  # the run was stopped during the evaluation of this step
-        self.session.set_phase("training", counters.step)
+        self.context.set_phase("training", counters.step)
         while self.state.counters.step < self.total_steps:
-            self.session.poll()
+            self.context.poll()
             self.checkpointer.poll()
             self.step()
             if self._rollback is not None:
@@ -172,7 +172,7 @@ class Trainer(TrainingStep):
         intervals = (config.eval_steps, config.save_steps, config.sample_steps, config.flops_steps)
         return (
             step >= self.total_steps
-            or bool(self.session.requests)
+            or bool(self.context.requests)
             or any(is_due(step, interval) for interval in intervals)
         )
 
@@ -180,13 +180,13 @@ class Trainer(TrainingStep):
         """Evaluate, write samples and save, as due at this step."""
         config, step = self.config, self.state.counters.step
         last = step >= self.total_steps
-        requests, self.session.requests = self.session.requests, []
+        requests, self.context.requests = self.context.requests, []
         if self.telemetry:
-            self.session.progress("training", step, self.total_steps, "steps")
+            self.context.progress("training", step, self.total_steps, "steps")
         if is_due(step, config.flops_steps):
             self.clock.catch_up()
             with self.oom.skip_on_oom("flops-steps", step):
-                self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
+                self.context.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
         better = is_due(step, config.eval_steps) and not last and self._eval_loss() is None and self.evaluate()
         with self.oom.skip_on_oom("sample-steps", step):
             if is_due(step, config.sample_steps) and not last:
@@ -200,7 +200,7 @@ class Trainer(TrainingStep):
             self.save("regular", background=True)
         elif better and config.keep_best:
             self.save("best", background=True)
-        self.session.set_phase("training", step)
+        self.context.set_phase("training", step)
         self.garbage.collect_if_due()
 
     # --- evaluation ----------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ class Trainer(TrainingStep):
         self.clock.catch_up()
         if self.validation_data.samples == 0:
             return False
-        self.session.set_phase("evaluating", counters.step)
-        event = self.evaluation_pass().run(self.session)
+        self.context.set_phase("evaluating", counters.step)
+        event = self.evaluation_pass().run(self.context)
         answers = None
         with self.oom.skip_on_oom("eval-examples", counters.step):
             tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
@@ -223,7 +223,7 @@ class Trainer(TrainingStep):
         self.plateau.observe(event.loss)
         self._evaluated = (counters.step, event.loss)
         self.garbage.collect()
-        self.session.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {})))
+        self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {})))
         return event.best
 
     def _eval_loss(self) -> float | None:
@@ -241,7 +241,7 @@ class Trainer(TrainingStep):
         if self.checkpointer.saved != (counters.step, eval_loss) or kind == "final":
             self.metrics.store(counters)
             bad_steps.require_finite(self.model, counters.loss_sum, counters.step)
-            self.session.set_phase("saving", counters.step)
+            self.context.set_phase("saving", counters.step)
             content = checkpoint.build_content(self.state, self.sample_writer.companions(), kind, eval_loss)
             self.checkpointer.save(content, self.bad_steps.rollback_step(counters.step))
             self.garbage.collect()
@@ -258,7 +258,7 @@ class Trainer(TrainingStep):
                     checkpoint.set_rng_states(self.model, self._rng_states)
                 self.save("emergency")
             except Exception as error:  # noqa: BLE001 - a broken GPU can fail in any way
-                self.session.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
+                self.context.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
 
     def summary(self, reason: protocol.DoneReason) -> protocol.Done:
         """The last event of a run."""

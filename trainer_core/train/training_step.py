@@ -56,12 +56,12 @@ class TrainingStep:
         config: Config,
         prepared: PreparedData,
         run: RunDir,
-        session: RunContext,
+        context: RunContext,
         device: torch.device,
         precision: Precision,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
+        self.config, self.prepared, self.run_dir, self.context = config, prepared, run, context
         self.device, self.precision, self.ranks = device, precision, ranks
         self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.telemetry = ranks.rank == 0
@@ -70,9 +70,9 @@ class TrainingStep:
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
         self.clock, self.garbage = StepClock(device), GarbageCollector()
-        self.bad_steps = BadStepHandler(config, run, session, device, scaler)
+        self.bad_steps = BadStepHandler(config, run, context, device, scaler)
         self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
-        self.oom = OomRecovery(self._rank_config, self.model, device, session, ranks)
+        self.oom = OomRecovery(self._rank_config, self.model, device, context, ranks)
         self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
         self.state = TrainState(
             self.model,
@@ -97,7 +97,7 @@ class TrainingStep:
             folder, self.model, self.state.run_fingerprint
         )
         self.load(folder)
-        run_fingerprint.preserve_eval_sample(self.session, self._previous_fingerprint, self.state.run_fingerprint)
+        run_fingerprint.preserve_eval_sample(self.context, self._previous_fingerprint, self.state.run_fingerprint)
 
     def load(self, folder: Path, position: int | None = None) -> None:
         """Load a checkpoint and everything derived from it. `position` replaces its position in the data."""
@@ -124,14 +124,14 @@ class TrainingStep:
 
     def set_up(self) -> None:
         """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
-        self.oom.run_step(self._allocate, lambda: None, 0, self.session.poll)
+        self.oom.run_step(self._allocate, lambda: None, 0, self.context.poll)
         self.engine = self.ranks.same(self._select_engine, lambda engine: engine.choices, self.state.engine)
         self.oom.attach(self.engine)
         self._is_set_up = True
         self.state.engine = self.engine.choices
         threads = torch.get_num_threads() if self.device.type == "cpu" else 0
         self.state.run_fingerprint |= {**self.engine.choices, "threads": threads}
-        run_fingerprint.warn_about_changes(self.session, self._previous_fingerprint, self.state.run_fingerprint)
+        run_fingerprint.warn_about_changes(self.context, self._previous_fingerprint, self.state.run_fingerprint)
 
     def _allocate(self) -> None:
         """Allocate what training keeps between steps."""
@@ -147,7 +147,7 @@ class TrainingStep:
             self.model,
             self.device,
             self.precision,
-            self.session,
+            self.context,
             rows=rows_of(self.config, self.ranks.rank, not conversations),
             segments=self.prepared.packed if conversations else not self.prepared.attend_across_documents,
             varying=conversations,
@@ -166,7 +166,7 @@ class TrainingStep:
 
     def offloading(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
         """Context in which a pause frees device memory; yields what frees it."""
-        return offloaded(self.session, self.engine, self._device_tensors, self.device, self.run_dir.path, self.ranks)
+        return offloaded(self.context, self.engine, self._device_tensors, self.device, self.run_dir.path, self.ranks)
 
     def _device_tensors(self) -> Iterator[Tensor]:
         yield from persistent_tensors(self.model, self.state.optimizer)
@@ -186,14 +186,14 @@ class TrainingStep:
         if switch is None or step < switch.step:
             return
         self.clock.catch_up()
-        self.session.set_phase("compiling", step)
+        self.context.set_phase("compiling", step)
         example = self.windows.example()
         self.ranks.same(partial(switch.finish, example), lambda _: self.engine.choices, None)
         self.state.engine = self.engine.choices
         self.state.run_fingerprint |= self.engine.choices
         compile_s, paths = self.engine.compile_s or 0.0, list(self.engine.fast_paths.values())
-        self.session.emit(protocol.Compiled(step=step, compile_s=compile_s, fast_paths=paths))
-        self.session.set_phase("training", step)
+        self.context.emit(protocol.Compiled(step=step, compile_s=compile_s, fast_paths=paths))
+        self.context.set_phase("training", step)
 
     def _next_window(self) -> AccumulationWindow:
         self.windows.load()

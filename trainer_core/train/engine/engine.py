@@ -134,12 +134,12 @@ class CompileSwitch:
         key: CompileKey,
         step: int,
         config: Config,
-        session: Reporter,
+        reporter: Reporter,
         *,
         repeated: bool = False,
         background: bool = True,
     ) -> None:
-        self.step, self._engine, self._key, self._config, self._session = step, engine, key, config, session
+        self.step, self._engine, self._key, self._config, self._reporter = step, engine, key, config, reporter
         self._repeated = repeated or config.compile == "on"
         self._device = torch.device(key.device)
         self._eager_attention = str(engine.choices["attention"])
@@ -204,7 +204,7 @@ class CompileSwitch:
         """Compile and compare results with eager code, and speed where that is undecided."""
         engine, speedup = self._engine, earlier.speedup if earlier is not None else None
         self._wait_for_compiler(key)
-        with self._session.interruptible():
+        with self._reporter.interruptible():
             engine.compiled, engine.compile_key = compilation.compile_whole(engine.model, key), key
             for _ in range(_WARMUP_RUNS if key.graphs else 0):
                 measuring.clear_gradients(engine.model)
@@ -218,7 +218,7 @@ class CompileSwitch:
             return FastPath(name="compile", used=False, reason="path.differs", params=params, error=error)
         if earlier is None and not self._repeated:
             losses = self._eager_loss, self._compiled_loss
-            speedup = measuring.speedup(engine.model, *losses, batch, self._session, _BUDGET_S)
+            speedup = measuring.speedup(engine.model, *losses, batch, self._reporter, _BUDGET_S)
         used = self._repeated or speedup is None or speedup >= measuring.MIN_SPEEDUP
         reason = "path.slower" if not used else "path.set" if self._config.compile == "on" else "path.on"
         return FastPath(name="compile", used=used, reason=reason, error=error, speedup=speedup)
@@ -230,7 +230,7 @@ class CompileSwitch:
             torch.cuda.empty_cache()  # the child process computes a micro-batch too
         compiler, self._compiler = self._compiler or BackgroundCompiler(key), None
         try:
-            compiler.wait(self._session)
+            compiler.wait(self._reporter)
         except CompileFailed as failure:
             found = error_codes.classify_exception(RuntimeError(str(failure)))
             if found is None or found.code != "memory.out":

@@ -40,7 +40,7 @@ def build_engine(
     model: Decoder,
     device: torch.device,
     precision: Precision,
-    session: Reporter,
+    reporter: Reporter,
     *,
     rows: int,
     segments: bool,
@@ -87,7 +87,7 @@ def build_engine(
         key,
         first if eager_start else step,
         config,
-        session,
+        reporter,
         repeated=first < step,  # a checkpoint of step `first` is saved before the switch
         background=background,
     )
