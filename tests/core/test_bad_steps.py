@@ -193,7 +193,7 @@ def test_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
     assert made.run().steps == 10
     made, kept = trainer(tmp_path, wanted(tmp_path, bad_step_limit=3, save_steps=0))
     poison(made, *shown[1:4])
-    with pytest.raises(TraindeckError, match="3 steps in a row"):
+    with pytest.raises(TraindeckError, match="3 consecutive steps"):
         made.run()
     assert [event.step for event in kept.of(protocol.BadStep)] == [2, 3, 4]
 

@@ -93,7 +93,7 @@ def planned(resume: Path, run_dir: Path | None = None) -> run_plan.RunPlan:
 
 
 def test_an_older_checkpoint_is_never_resumed_into_an_existing_run(two_checkpoints: RunDir) -> None:
-    with pytest.raises(TraindeckError, match="already holds a run"):
+    with pytest.raises(TraindeckError, match="already contains a run"):
         planned(two_checkpoints.checkpoints / FIRST, two_checkpoints.path)
 
 

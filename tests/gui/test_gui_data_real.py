@@ -99,10 +99,10 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     assert step_is("next", "Previewing data…")
-    qtbot.waitUntil(lambda: step_is("needs attention", "holds conversations"), timeout=60_000)
-    assert "holds conversations" in controller.window.data.failure.text()
+    qtbot.waitUntil(lambda: step_is("needs attention", "contains conversations"), timeout=60_000)
+    assert "contains conversations" in controller.window.data.failure.text()
     form.set_text("batch_size", "3")
-    assert step_is("needs attention", "holds conversations")
+    assert step_is("needs attention", "contains conversations")
     form.set_data([str(binary)])
     assert not step_is("needs attention")
     assert controller.window.data.failure.text() == ""

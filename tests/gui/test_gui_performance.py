@@ -52,18 +52,18 @@ def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
 ) -> None:
     controller = open_run(make_window, qtbot, own_folders)
     found = rows(controller)
-    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Equals the reference."]
+    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Matches the reference."]
     assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
     reasons = {row[1]: row[-1] for row in found}
-    assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
-    assert reasons["Chunked loss"] == "It differs from the reference by 0.0123; 0.005 is allowed."
+    assert reasons["CUDA graphs"] == "The run is too short: setup takes 12.4 s and saves about 3.07 s."
+    assert reasons["Chunked loss"] == "Its error relative to the reference, 0.0123, exceeds 0.005."
     assert "compiled in 34.2 s" in controller.window.performance.fast_paths.facts.text()
 
 
 def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     controller = open_run(make_window, qtbot, own_folders)
     controller.set_language("zh")
-    assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "可用，且与参考实现一致。"]
+    assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "与参考实现一致。"]
     page = controller.window.performance
     assert page.tiles["noise"].title.text() == "梯度噪声"
     assert "异常步: 1 个，最近为第 297 步：已跳过" in page.step_time.note.text()

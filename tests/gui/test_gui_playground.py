@@ -297,7 +297,7 @@ def test_a_rejected_prompt_shows_its_error_and_is_no_part_of_the_conversation(
     models("chat")
     controller, page = open_page(make_window, qtbot, "chat")
     (session,) = generate(controller, qtbot, "refuse this")
-    assert "does not fit the chat template" in page.columns[0].transcript.toPlainText()
+    assert "chat template rejects a conversation" in page.columns[0].transcript.toPlainText()
     generate(controller, qtbot, "and this?")
     assert newest_text(session) == expected_text(0, 2)
     assert session.turns[-1].prompt_tokens == len("and this?")

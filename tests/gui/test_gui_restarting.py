@@ -62,7 +62,7 @@ def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtB
 def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: QtBot) -> None:
     strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
-    assert re.match(r"Restarting in \d s from step 4 \(attempt 1 of 2\): It crashed", strip.text.text())
+    assert re.match(r"Restarting in \d s from step 4 \(attempt 1 of 2\): The process crashed", strip.text.text())
     qtbot.mouseClick(strip.buttons["restartNow"], Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
     assert not strip.isVisible()

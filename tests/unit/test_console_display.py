@@ -86,8 +86,8 @@ def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Languag
     [
         ("en", {"compile": "on"}, "--compile on is not used: No C++ compiler was found."),
         ("zh", {"compile": "on"}, "未采用 --compile on：未找到 C++ 编译器。"),
-        ("en", {"cuda_graphs": "on"}, "--cuda-graphs on is not used: For NVIDIA GPUs only."),
-        ("en", {"attention": "flash2"}, "--attention flash2 is not used: For NVIDIA GPUs only."),
+        ("en", {"cuda_graphs": "on"}, "--cuda-graphs on is not used: NVIDIA GPUs only."),
+        ("en", {"attention": "flash2"}, "--attention flash2 is not used: NVIDIA GPUs only."),
         (
             "en",
             {"activation_memory_budget": 0.5},

@@ -36,7 +36,7 @@ def test_the_newest_failed_runs_are_listed_with_the_reason() -> None:
         replace(summary(f"try-{n}", "failed", 0, None), error=("data.empty", {"path": "a.txt"})) for n in range(5)
     ]
     *_, last = runs.format_runs([summary("good", "finished", 9, None), *failed], HERE, "en").split("\n\n")
-    assert last.splitlines() == [f"try-{n}: a.txt holds no text at all." for n in range(3)]
+    assert last.splitlines() == [f"try-{n}: a.txt contains no text." for n in range(3)]
     assert runs.format_runs(failed[:1], HERE, "zh").endswith("try-0：a.txt 中没有任何文本。")
 
 

@@ -77,7 +77,7 @@ def test_problems_are_counted_at_the_end() -> None:
     text = report.format_findings(findings, "en")
     assert "[problem] PyTorch is not installed.\n          Run `setup`." in text
     assert "[ok]      Page file: 8.0 GiB." in text
-    assert text.endswith("Problems found: 1. Solve them from the top down.")
+    assert text.endswith("Problems found: 1. Solve them in this order.")
 
 
 def test_diagnosis_imports_no_torch_and_no_qt() -> None:

@@ -73,10 +73,8 @@ def test_unknown_reasons_are_unchanged() -> None:
 
 def test_messages_translate_position_and_reason() -> None:
     values = {"path": "a.jsonl", "position": "line 17", "reason": "“text” is missing"}
-    assert format_message("data.bad_row", values, "zh").startswith("a.jsonl 的第 17 行无法使用：缺少“text”。")
-    assert format_message("data.bad_row", values, "en").startswith(
-        "a.jsonl, line 17, cannot be used: “text” is missing."
-    )
+    assert format_message("data.bad_row", values, "zh").startswith("a.jsonl 的第 17 行无效：缺少“text”。")
+    assert format_message("data.bad_row", values, "en").startswith("a.jsonl, line 17, is invalid: “text” is missing.")
 
 
 def test_allowed_values_are_translated() -> None:
