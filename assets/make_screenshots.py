@@ -92,8 +92,7 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
         _take_welcome(folder, f"{language}-{theme}", application, controller)
         shutil.copytree(options.runs, runs)
         _take_all(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
-        controller.window.close_allowed = True
-        controller.window.close()
+        controller.shutdown()
 
 
 def _start(language: str, theme: str) -> tuple[QApplication, Controller]:

@@ -39,15 +39,18 @@ QToolButton[step="true"]:hover { background: $hover; }
 QToolButton[step="true"]:focus { border-color: $accent; }
 #verdict { font-size: 11pt; font-weight: 600; }
 
-QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
+QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox, QDoubleSpinBox {
     background: $field; border: 1px solid $border; border-radius: 4px;
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
+QDoubleSpinBox { min-height: 21px; }
+QDoubleSpinBox QLineEdit { border: 0; padding: 0; }
+QDoubleSpinBox::up-button, QDoubleSpinBox::down-button { width: 0; border: 0; }
 QPlainTextEdit, QListWidget { padding: 0 3px; }
 #transcript, #samples { background: $field; border: 1px solid $border; border-radius: 4px; }
 #transcript:focus, #samples:focus { border-color: $accent; }
-QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
+QLineEdit:focus, QComboBox:focus, QDoubleSpinBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
 QComboBox QAbstractItemView { background: $surface; border: 0 solid $border; border-width: 0 1px; selection-background-color: $accent;

@@ -23,7 +23,7 @@ _FIELDS: Final = {  # default, minimum, maximum, step, decimals, keys of title a
 
 
 class SamplingRow(TranslatableWidget):
-    """One spin box per field of `protocol.Generate`, below its name."""
+    """One number field per field of `protocol.Generate`, below its name. Arrow keys and wheel change the value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class SamplingRow(TranslatableWidget):
             field.setRange(low, high)
             field.setSingleStep(step)
             field.setValue(default)
-            field.lineEdit().setTextMargins(4, 0, 4, 0)
+            field.lineEdit().setTextMargins(6, 0, 6, 0)  # as the padding of other fields
             field.setMinimumWidth(48)
             grid.addWidget(self._titles[name], 0, column)
             grid.addWidget(field, 1, column)

@@ -26,6 +26,7 @@ _SYMBOLS: Final = {
     "thermal_throttling": "■",
     "resume": "┃",
 }
+_WORD_JOINER: Final = "\u2060"  # prevents the line breaks that Chinese text allows after each character
 _FIGURE_SPACE: Final = "\u2007"  # as wide as a digit, so that values stay in place
 _VALUE_CHARS: Final = 6
 _MAX_NAME_WIDTH: Final = 280  # pixels
@@ -104,7 +105,7 @@ class Legend(QLabel):
         value = "" if entry.value is None else entry.value.rjust(_VALUE_CHARS, _FIGURE_SPACE)
         parts = (
             (_SYMBOLS[entry.symbol] if entry.label else "", getattr(palette, entry.color)),
-            (name, palette.text),
+            (name if name.isascii() else _WORD_JOINER.join(name), palette.text),
             (value, palette.text if self._at_crosshair else palette.muted),
         )
         return "&nbsp;".join(
