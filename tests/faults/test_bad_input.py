@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
-from tests.reading import columnar_file, random_bytes, tar_of
+from tests.reading import columnar_file, random_bytes, tar_archive
 from trainer_core import protocol
 from trainer_core.messages import is_known, template
 from trainer_core.runs import checkpoint_dir
@@ -67,7 +67,7 @@ def damaged(name: str) -> bytes:
         return gzip.compress(json.dumps({"text": random_bytes(300_000).hex()}).encode() + b"\n")[:-50]
     if name == "cut.json":
         return b'[{"text": "some words"}, {"text": "some w'
-    return tar_of({"1.txt": b"some words" * 100, "2.txt": b"some words" * 100})[:2000]  # cut.tar
+    return tar_archive({"1.txt": b"some words" * 100, "2.txt": b"some words" * 100})[:2000]  # cut.tar
 
 
 @pytest.mark.parametrize("name", ["zip.parquet", "cut.parquet", "cut.jsonl.gz", "cut.json", "cut.tar"])

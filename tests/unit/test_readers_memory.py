@@ -18,8 +18,8 @@ from trainer_core.data.readers.base import FileInput, SourceFile
 
 MIB = 1024 * 1024
 
-# Prints how many rows, how many bad ones, and the most memory that was held, in MiB.
-READ = """
+# Prints the number of good rows, the number of bad rows, and the peak memory in MiB.
+SCRIPT = """
 import sys
 from pathlib import Path
 from trainer_core.data.formats import FORMATS, read_rows
@@ -33,7 +33,7 @@ for row in read_rows(FileInput(source, ("text",) if FORMATS[kind].tabular else (
 if sys.platform == "win32":
     import psutil
     peak = psutil.Process().memory_info().peak_wset
-elif sys.platform == "linux":  # getrusage counts what the parent held when it forked
+elif sys.platform == "linux":  # ru_maxrss includes memory of the parent at the fork
     peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 else:
     import resource
@@ -42,16 +42,17 @@ print(good, bad, peak // 1024**2)
 """
 
 
-def measured(path: Path, kind: str, compression: str = "") -> tuple[int, int, int]:
-    command = [sys.executable, "-c", READ, str(path), kind, compression]
+def measure_reader(path: Path, kind: str, compression: str = "") -> tuple[int, int, int]:
+    """Return the number of good rows, the number of bad rows, and the peak memory in MiB."""
+    command = [sys.executable, "-c", SCRIPT, str(path), kind, compression]
     root = Path(formats.__file__).parents[2]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, timeout=120)
-    good, bad, peak = map(int, done.stdout.split())
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, timeout=120)
+    good, bad, peak = map(int, result.stdout.split())
     return good, bad, peak
 
 
-def long_line(kind: str, text: str, size: int) -> Iterator[bytes]:
-    """A file with a good row, one of `size` bytes of text, and another good one."""
+def file_with_long_row(kind: str, text: str, size: int) -> Iterator[bytes]:
+    """Yield the parts of a file with a short row, a row of `size` bytes, and another short row."""
     row = {"jsonl": '{"text": "%s"}', "json": '{"text": "%s"}', "csv": '"%s"', "text": "%s"}[kind]
     start, between, end = {"csv": ("text\n", "\n", "\n"), "json": ("[", ",", "]")}.get(kind, ("", "\n", "\n"))
     before, after = row.split("%s")
@@ -66,8 +67,8 @@ def long_line(kind: str, text: str, size: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "text"])
 def test_a_line_of_200_megabytes_is_read_in_bounded_memory(tmp_path: Path, kind: str, text: str) -> None:
     with (tmp_path / "a").open("wb") as file:
-        file.writelines(long_line(kind, text, 200 * 1000 * 1000))
-    good, bad, peak = measured(tmp_path / "a", kind)
+        file.writelines(file_with_long_row(kind, text, 200 * 1000 * 1000))
+    good, bad, peak = measure_reader(tmp_path / "a", kind)
     assert (good, bad) == (2, 1) if kind != "text" else (good > 500 and bad == 0)
     assert peak < 250
 
@@ -76,8 +77,8 @@ def test_a_line_of_200_megabytes_is_read_in_bounded_memory(tmp_path: Path, kind:
 def test_the_longest_valid_line_is_read_in_600_mebibytes(tmp_path: Path, kind: str) -> None:
     size = 30 * MIB if kind == "csv" else 62 * MIB
     with (tmp_path / "a").open("wb") as file:
-        file.writelines(long_line(kind, "plain words and a smile 😀", size))
-    good, bad, peak = measured(tmp_path / "a", kind)
+        file.writelines(file_with_long_row(kind, "plain words and a smile 😀", size))
+    good, bad, peak = measure_reader(tmp_path / "a", kind)
     assert (good, bad) == (3, 0)
     assert peak < 600
 
@@ -86,13 +87,13 @@ def test_a_file_that_unpacks_to_half_a_gigabyte_is_read_in_bounded_memory(tmp_pa
     with gzip.open(tmp_path / "a", "wb", compresslevel=1) as file:
         for _ in range(512):
             file.write(b"x" * MIB)
-    good, bad, peak = measured(tmp_path / "a", "jsonl", "gzip")
+    good, bad, peak = measure_reader(tmp_path / "a", "jsonl", "gzip")
     assert (good, bad) == (0, 1)
     assert peak < 250
 
 
-def texts(rows: int) -> pa.Table:
-    """Rows of 1,000 letters each that do not compress well."""
+def text_table(rows: int) -> pa.Table:
+    """Return rows of 1,000 random letters."""
     letters = np.random.default_rng(0).integers(97, 123, rows * 1000, np.uint8)
     offsets = pa.py_buffer(np.arange(0, rows * 1000 + 1, 1000, dtype=np.int64))
     text = pa.Array.from_buffers(pa.large_string(), rows, [None, offsets, pa.py_buffer(letters)])
@@ -100,23 +101,23 @@ def texts(rows: int) -> pa.Table:
 
 
 def test_a_row_group_of_300_megabytes_is_read_in_bounded_memory(tmp_path: Path) -> None:
-    pq.write_table(texts(300_000), tmp_path / "a", row_group_size=300_000, compression="none")
-    good, bad, peak = measured(tmp_path / "a", "parquet")
+    pq.write_table(text_table(300_000), tmp_path / "a", row_group_size=300_000, compression="none")
+    good, bad, peak = measure_reader(tmp_path / "a", "parquet")
     assert (good, bad) == (300_000, 0)
     assert peak < 250
 
 
-@pytest.mark.parametrize("opened", [pa.ipc.new_stream, pa.ipc.new_file])
-def test_an_arrow_batch_of_300_megabytes_is_mapped_and_not_copied(tmp_path: Path, opened: type) -> None:
-    table = texts(300_000)
-    with opened(str(tmp_path / "a"), table.schema) as writer:
+@pytest.mark.parametrize("open_writer", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_an_arrow_batch_of_300_megabytes_is_mapped_and_not_copied(tmp_path: Path, open_writer: type) -> None:
+    table = text_table(300_000)
+    with open_writer(str(tmp_path / "a"), table.schema) as writer:
         writer.write_batch(table.combine_chunks().to_batches()[0])
     del table
     source = SourceFile(tmp_path / "a", "arrow", "", (tmp_path / "a").stat().st_size)
-    before, most = pa.total_allocated_bytes(), 0
+    before, peak_allocated = pa.total_allocated_bytes(), 0
     for _ in formats.read_rows(FileInput(source, ("text",))):
-        most = max(most, pa.total_allocated_bytes())
-    assert most - before < 10 * MIB
-    good, bad, peak = measured(tmp_path / "a", "arrow")
+        peak_allocated = max(peak_allocated, pa.total_allocated_bytes())
+    assert peak_allocated - before < 10 * MIB
+    good, bad, peak = measure_reader(tmp_path / "a", "arrow")
     assert (good, bad) == (300_000, 0)
     assert peak < 250 + 300  # includes the pages of the mapped file, which the system can reclaim

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import Stats, compressed, limits, random_bytes, read, read_with_stats, source_of
+from tests.reading import Stats, compress, random_bytes, read, read_with_stats, reader_limits, source_file
 from trainer_core.data import encodings
 from trainer_core.data.readers.base import read_head
 from trainer_core.messages import TraindeckError
@@ -21,7 +21,7 @@ POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡�
 PROSE = "The quick brown fox, 5 years old, jumps over the lazy dog.\n"
 
 
-def detected(content: bytes) -> str:
+def detect(content: bytes) -> str:
     return encodings.detect_encoding(io.BytesIO(content), len(content))
 
 
@@ -30,12 +30,12 @@ def detected(content: bytes) -> str:
 
 @pytest.mark.parametrize("text", [POEM * 50, PROSE * 50, POEM + PROSE, "一二三\n一一一\n", "hi\n", PROSE * 99 + POEM])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
-def test_utf_16_is_detected_by_its_byte_order_mark(tmp_path: Path, text: str, encoding: str) -> None:
+def test_utf_16_and_utf_32_are_detected_by_their_byte_order_mark(tmp_path: Path, text: str, encoding: str) -> None:
     content = f"\ufeff{text}".encode(encoding)
     assert not encodings.looks_binary(content[:4096])
-    assert detected(content) == encoding
+    assert detect(content) == encoding
     (tmp_path / "a.txt").write_bytes(content)
-    assert "".join(row["text"] for row in read(source_of(tmp_path / "a.txt", "text", encoding))) == text
+    assert "".join(row["text"] for row in read(source_file(tmp_path / "a.txt", "text", encoding))) == text
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_utf_16_is_detected_by_its_byte_order_mark(tmp_path: Path, text: str, en
         gzip.compress(PROSE.encode(), mtime=0),
     ],
 )
-def test_other_files_with_zero_bytes_are_binary(content: bytes) -> None:
+def test_content_with_zero_bytes_and_no_byte_order_mark_is_binary(content: bytes) -> None:
     assert encodings.looks_binary(content)
 
 
@@ -67,17 +67,17 @@ def test_decoding_does_not_depend_on_the_chunk_size(
     path = tmp_path_factory.getbasetemp() / "a.txt"
     mark = "\ufeff" if encoding.startswith("utf-16") else ""
     path.write_bytes((mark + text).encode(encoding, "replace"))
-    wanted = text.encode(encoding, "replace").decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    with limits(chunk):
-        rows, _, stats = read_with_stats(source_of(path, "text", encoding))
-    assert ("".join(row["text"] for row in rows), stats.undecodable) == (wanted, 0)
+    expected = text.encode(encoding, "replace").decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    with reader_limits(chunk):
+        rows, _, stats = read_with_stats(source_file(path, "text", encoding))
+    assert ("".join(row["text"] for row in rows), stats.undecodable) == (expected, 0)
 
 
-def test_undecodable_bytes_and_total_bytes_are_counted(tmp_path: Path) -> None:
+def test_undecodable_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
     content = (PROSE.encode() * 50 + b"\xff\xfe") * 10
     (tmp_path / "a.txt").write_bytes(content)
-    with limits():
-        rows, _, stats = read_with_stats(source_of(tmp_path / "a.txt", "text"))
+    with reader_limits():
+        rows, _, stats = read_with_stats(source_file(tmp_path / "a.txt", "text"))
     assert "".join(row["text"] for row in rows) == (PROSE * 50 + "\ufffd\ufffd") * 10
     assert stats.undecodable == 20
 
@@ -93,10 +93,10 @@ def test_pieces_join_to_the_text_and_have_bounded_length(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "a.txt"
     path.write_bytes(text.encode("utf-8"))
-    with limits(chunk):
-        pieces = [row["text"] for row in read(source_of(path, "text"), piece=piece)]
+    with reader_limits(chunk):
+        pieces = [row["text"] for row in read(source_file(path, "text"), piece=piece)]
     assert "".join(pieces) == text.replace("\r\n", "\n").replace("\r", "\n")
-    assert all(0 < len(one) <= 4 * piece for one in pieces)
+    assert all(0 < len(text) <= 4 * piece for text in pieces)
 
 
 # --- compressed files ------------------------------------------------------------------------------
@@ -108,51 +108,51 @@ def test_a_truncated_compressed_file_yields_its_rows_then_an_error_with_the_line
     tmp_path: Path, compression: str, cut: float
 ) -> None:
     lines = b"".join(json.dumps({"text": random_bytes(20, row).hex()}).encode() + b"\n" for row in range(20_000))
-    whole = compressed(lines, compression, parts=3)
-    (tmp_path / "a").write_bytes(whole[: int(len(whole) * cut) if cut < 1 else -int(cut)])
+    content = compress(lines, compression, parts=3)
+    (tmp_path / "a").write_bytes(content[: int(len(content) * cut) if cut < 1 else -int(cut)])
     stats = Stats()
     with pytest.raises(TraindeckError) as caught:
-        read_with_stats(source_of(tmp_path / "a", "jsonl", compression=compression), stats=stats)
+        read_with_stats(source_file(tmp_path / "a", "jsonl", compression=compression), stats=stats)
     assert caught.value.code == "data.bad_format"
     assert caught.value.params["reason"] == "the compressed data breaks off"
     assert caught.value.params["position"] == f"its end, after line {stats.read}"
-    assert stats.read > 20_000 * (cut if cut < 1 else 1) * 0.4  # what was decompressed before, by the chunk
+    assert stats.read > 20_000 * (cut if cut < 1 else 1) * 0.4  # rows before the cut, except those of the last chunk
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_damaged_or_uncompressed_content_is_rejected(tmp_path: Path, compression: str) -> None:
-    whole = bytearray(compressed(random_bytes(100_000).hex().encode(), compression))
+    damaged = bytearray(compress(random_bytes(100_000).hex().encode(), compression))
     if compression == "gzip":
-        whole[len(whole) // 2] ^= 0x55
+        damaged[len(damaged) // 2] ^= 0x55
     else:
-        whole[4:12] = bytes(8)  # in the middle it would have to have a checksum
-    for content in (bytes(whole), PROSE.encode(), b"\x1f\x8b\x08", compressed(b"abc", compression) + PROSE.encode()):
+        damaged[4:12] = bytes(8)  # the frame header; the rest has no checksum
+    for content in (bytes(damaged), PROSE.encode(), b"\x1f\x8b\x08", compress(b"abc", compression) + PROSE.encode()):
         (tmp_path / "a").write_bytes(content)
         with pytest.raises(TraindeckError) as caught:
-            read(source_of(tmp_path / "a", "text", compression=compression))
+            read(source_file(tmp_path / "a", "text", compression=compression))
         assert caught.value.code == "data.bad_format"
 
 
 def test_gzip_may_be_padded_with_zeros(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(gzip.compress(PROSE.encode(), mtime=0) + bytes(1000))
-    assert read(source_of(tmp_path / "a", "text", compression="gzip")) == [{"text": PROSE}]
+    assert read(source_file(tmp_path / "a", "text", compression="gzip")) == [{"text": PROSE}]
 
 
 def test_skippable_zstd_frames_are_ignored(tmp_path: Path) -> None:
     notes = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
     (tmp_path / "a").write_bytes(notes + pa.Codec("zstd").compress(PROSE.encode(), asbytes=True) + notes)
-    assert read(source_of(tmp_path / "a", "text", compression="zstd")) == [{"text": PROSE}]
+    assert read(source_file(tmp_path / "a", "text", compression="zstd")) == [{"text": PROSE}]
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
 def test_read_head_decompresses(tmp_path: Path, compression: str) -> None:
     content = random_bytes(700_000)
-    (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
+    (tmp_path / "a").write_bytes(compress(content, compression, 2) if compression else content)
     for size in (1, 1000, 600_000, 2_000_000):
         assert read_head(tmp_path / "a", compression, size) == content[:size]
 
 
 def test_progress_counts_the_bytes_on_disk(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(compressed(PROSE.encode() * 50_000, "gzip"))
-    _, _, stats = read_with_stats(source_of(tmp_path / "a", "text", compression="gzip"))
+    (tmp_path / "a").write_bytes(compress(PROSE.encode() * 50_000, "gzip"))
+    _, _, stats = read_with_stats(source_file(tmp_path / "a", "text", compression="gzip"))
     assert stats.done == (tmp_path / "a").stat().st_size
