@@ -10,39 +10,22 @@ import pytest
 
 from app.core.metrics.metric_store import MarkerKind, MetricStore
 from app.core.metrics.metric_table import AXES, MetricTable, XAxis
+from tests.events import checkpoint, hello, step
 from trainer_core import protocol
-
-
-def hello(t: float, resumed: int | None = None) -> protocol.Hello:
-    return protocol.Hello(t=t, pid=1, run_dir="r", traindeck="0", python="3", torch="2", resumed_from_step=resumed)
-
-
-def step(number: int, t: float, loss: float | None = 1.0) -> protocol.Step:
-    spent = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
-    return protocol.Step(
-        t=t,
-        step=number,
-        epoch=0.1,
-        tokens=100 * number,
-        samples=number,
-        loss=loss,
-        learning_rate=1e-3,
-        tokens_per_s=50.0,
-        samples_per_s=5.0,
-        time_ms=spent,
-    )
 
 
 def evaluation(number: int, t: float, loss: float | None) -> protocol.Eval:
     return protocol.Eval(t=t, step=number, loss=loss, perplexity=None, tokens=1, seconds=1.0)
 
 
-def hardware(t: float, used: int | None = 7) -> protocol.Hardware:
+def hardware(t: float, vram_used: int | None = 7) -> protocol.Hardware:
     host = protocol.Host(ram_used=1, ram_total=2, rss=3, cpu=0.5, disk_free=9)
-    return protocol.Hardware(t=t, gpus=[protocol.Gpu(index=1, name="RTX", vram_used=used, power_w=80.0)], host=host)
+    return protocol.Hardware(
+        t=t, gpus=[protocol.Gpu(index=1, name="RTX", vram_used=vram_used, power_w=80.0)], host=host
+    )
 
 
-def filled() -> MetricStore:
+def filled_store() -> MetricStore:
     """Steps 10 to 50, an evaluation at each, hardware between them."""
     store = MetricStore()
     store.add(hello(1000.0))
@@ -50,12 +33,20 @@ def filled() -> MetricStore:
         store.add(step(number, 1000.0 + number, loss=100.0 / number))
         store.add(evaluation(number, 1000.5 + number, loss=abs(30 - number) + 1.0))
         store.add(hardware(1001.0 + number))
-        store.add(protocol.Checkpoint(step=number, path=f"s{number}", bytes=1, seconds=1.0, kind="regular"))
+        store.add(checkpoint(number))
     return store
 
 
+def marker_positions(store: MetricStore, kind: MarkerKind, axis: XAxis = "step") -> list[float]:
+    return store.marker_points(kind, axis)[0].tolist()
+
+
+def bad_step(number: int, action: str = "skipped") -> protocol.BadStep:
+    return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, mean_grad_norm=1.0, action=action)  # type: ignore[arg-type]
+
+
 def test_events_fill_their_series_on_all_three_axes() -> None:
-    store = filled()
+    store = filled_store()
     x, y = store.series("train_loss")
     assert x.tolist() == [10, 20, 30, 40, 50]
     assert y.tolist() == pytest.approx([100.0 / number for number in range(10, 51, 10)])
@@ -63,7 +54,7 @@ def test_events_fill_their_series_on_all_three_axes() -> None:
     assert store.series("train_loss", "time")[0].tolist() == [10, 20, 30, 40, 50]
     assert store.series("time_backward")[1].tolist() == [4.0] * 5
     assert store.series("vram_used.1")[1].tolist() == [7.0] * 5
-    assert store.series("vram_used.1")[0].tolist() == [10, 20, 30, 40, 50]  # the last step known
+    assert store.series("vram_used.1")[0].tolist() == [10, 20, 30, 40, 50]  # the last known step
     assert store.series("rss", "time")[0].tolist() == [11, 21, 31, 41, 51]
     assert store.series("eval_loss")[1].tolist() == [21, 11, 1, 11, 21]
     assert store.gpu_indices() == [1]
@@ -78,11 +69,11 @@ def test_missing_values_are_nan_and_unknown_series_are_empty() -> None:
     for name in ("vram_used.0", "vram_used.x", "nonsense", "", "."):
         x, y = store.series(name)
         assert x.size == y.size == 0
-        store.version(name)
+        store.version(name)  # does not raise
 
 
 def test_a_version_changes_only_with_its_own_series() -> None:
-    store = filled()
+    store = filled_store()
     names = ("train_loss", "eval_loss", "rss", "vram_used.1")
     before = [store.version(name) for name in names]
     store.add(evaluation(50, 1100.0, 1.0))
@@ -91,11 +82,11 @@ def test_a_version_changes_only_with_its_own_series() -> None:
 
 
 def test_a_resume_removes_repeated_steps_and_the_time_between_processes() -> None:
-    store = filled()
-    store.add(hello(90_000.0, resumed=30))
+    store = filled_store()
+    store.add(hello(90_000.0, resumed_from_step=30))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
     assert store.series("vram_used.1")[0].tolist() == [10, 20, 30]
-    assert marked(store, "checkpoint") == [10, 20, 30]
+    assert marker_positions(store, "checkpoint") == [10, 20, 30]
     store.add(step(40, 90_004.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 40]
     times = store.series("train_loss", "time")[0]
@@ -103,128 +94,122 @@ def test_a_resume_removes_repeated_steps_and_the_time_between_processes() -> Non
 
 
 def test_returned_views_do_not_change_after_a_resume() -> None:
-    store = filled()
+    store = filled_store()
     _, y = store.series("train_loss")
     before = y.tolist()
-    store.add(hello(90_000.0, resumed=10))
+    store.add(hello(90_000.0, resumed_from_step=10))
     store.add(step(20, 90_001.0, loss=77.0))
     assert y.tolist() == before
 
 
 def test_the_best_evaluation_is_updated_after_a_resume() -> None:
-    store = filled()
+    store = filled_store()
     assert store.best_eval() == (30, 1.0)
     assert store.best_eval("tokens") == (3000.0, 1.0)
-    store.add(hello(90_000.0, resumed=20))
+    store.add(hello(90_000.0, resumed_from_step=20))
     assert store.best_eval() == (20, 11.0)
-    assert marked(store, "best") == [20]
-    store.add(hello(90_000.0, resumed=5))
+    assert marker_positions(store, "best") == [20]
+    store.add(hello(90_000.0, resumed_from_step=5))
     assert store.best_eval() is None
-    assert marked(store, "best") == []
-
-
-def marked(store: MetricStore, kind: MarkerKind, axis: XAxis = "step") -> list[float]:
-    return store.marker_points(kind, axis)[0].tolist()
-
-
-def bad(number: int, action: str = "skipped") -> protocol.BadStep:
-    return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, mean_grad_norm=1.0, action=action)  # type: ignore[arg-type]
+    assert marker_positions(store, "best") == []
 
 
 def test_checkpoints_are_a_part_of_the_step_time() -> None:
     store, saving = MetricStore(), step(1, 0.0)
     saving.time_ms.checkpoint = 250.0
-    for event in (saving, step(2, 1.0)):  # an older trainer does not tell it: 0
+    for event in (saving, step(2, 1.0)):  # older trainers omit the field: 0
         store.add(event)
     assert store.series("time_checkpoint")[1].tolist() == [250.0, 0.0]
 
 
 def test_a_bad_step_reported_later_is_marked_at_its_step_on_the_curve() -> None:
-    store = filled()
-    store.add(bad(25))
-    assert [marked(store, "bad_step", axis) for axis in AXES] == [[25], [2500.0], [25.0]]
+    store = filled_store()
+    store.add(bad_step(25))
+    assert [marker_positions(store, "bad_step", axis) for axis in AXES] == [[25], [2500.0], [25.0]]
     assert store.marker_points("bad_step", "step")[1].tolist() == pytest.approx([(5.0 + 100 / 30) / 2])
 
 
-def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None:
-    store = filled()
-    store.add(bad(45, "rolled_back"))
+def test_after_a_rollback_a_bad_step_is_marked_when_its_step_is_reached_again() -> None:
+    store = filled_store()
+    store.add(bad_step(45, "rolled_back"))
     store.add(step(31, 1060.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 31]
-    assert marked(store, "bad_step") == []  # the curve does not reach that far
+    assert marker_positions(store, "bad_step") == []  # the curve does not reach that far
     store.add(step(50, 1070.0))
-    assert marked(store, "bad_step") == [45]
+    assert marker_positions(store, "bad_step") == [45]
 
 
 def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
-    store = filled()
-    store.add(bad(15))
-    store.add(bad(45))
-    store.add(hello(90_000.0, resumed=30))
+    store = filled_store()
+    store.add(bad_step(15))
+    store.add(bad_step(45))
+    store.add(hello(90_000.0, resumed_from_step=30))
     store.add(step(50, 90_001.0))
-    assert marked(store, "bad_step") == [15]
+    assert marker_positions(store, "bad_step") == [15]
 
 
 def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
-    store = filled()
+    store = filled_store()
     recovery = protocol.OomRecovery(
         step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2
     )
     before = store.markers_version()
     store.add(recovery)
     assert store.markers_version() != before
-    assert marked(store, "oom_recovery", "tokens") == [2500.0]
-    assert marked(store, "resume") == []
-    store.add(hello(90_000.0, resumed=30))
+    assert marker_positions(store, "oom_recovery", "tokens") == [2500.0]
+    assert marker_positions(store, "resume") == []
+    store.add(hello(90_000.0, resumed_from_step=30))
     store.add(step(50, 90_001.0))
-    assert marked(store, "resume", "tokens") == [3000.0]
+    assert marker_positions(store, "resume", "tokens") == [3000.0]
     before = store.markers_version()
-    store.add(hello(95_000.0, resumed=20))
-    assert store.markers_version() != before  # although one marker took the place of another
+    store.add(hello(95_000.0, resumed_from_step=20))
+    assert store.markers_version() != before  # although the number of markers is the same
     store.add(step(50, 95_001.0))
-    assert marked(store, "resume") == [20]  # later ones are repeated
-    assert marked(store, "oom_recovery") == []
+    assert marker_positions(store, "resume") == [20]  # the resume at step 30 is discarded
+    assert marker_positions(store, "oom_recovery") == []
 
 
 def test_gpu_series_include_torch_memory_limits_and_thermal_throttling() -> None:
     store = MetricStore()
     host = protocol.Host(ram_used=1, ram_total=2, rss=3, cpu=0.5, disk_free=9)
-    for place, throttle in enumerate(([], ["power"], ["power", "hw_thermal"])):
-        card = protocol.Gpu(
+    for second, throttle in enumerate(([], ["power"], ["power", "hw_thermal"])):
+        gpu = protocol.Gpu(
             index=0, name="RTX", torch_reserved=7, shared_used=8, power_limit_w=300.0, clock_mhz=1900, throttle=throttle
         )
-        store.add(protocol.Hardware(t=float(place), gpus=[card], host=host))
+        store.add(protocol.Hardware(t=float(second), gpus=[gpu], host=host))
     values = {name: store.last_value(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
     assert values == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
     assert store.series("thermal_throttling.0")[1].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_downsampled_store_keeps_extremes_and_smoothing() -> None:
-    store, thin = MetricStore(), MetricStore()
-    for each in (store, thin):
-        each.add(hello(0.0))
+    complete, downsampled = MetricStore(), MetricStore()
+    for store in (complete, downsampled):
+        store.add(hello(0.0))
         for number in range(1, 4001):
-            each.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
-        each.add(evaluation(4000, 4000.5, 1.5))
-    for _ in thin.downsample_in_slices(200):
+            store.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
+        store.add(evaluation(4000, 4000.5, 1.5))
+    for _ in downsampled.downsample_in_slices(200):
         pass
-    x, y = thin.series("train_loss")
+    x, y = downsampled.series("train_loss")
     assert x.size <= 200
     assert x[-1] == 4000
     assert y.max() == 50.0
-    assert thin.best_eval() == (4000.0, 1.5)
-    assert thin.last_value("train_loss", 0.99) == pytest.approx(store.last_value("train_loss", 0.99), rel=0.01)
+    assert downsampled.best_eval() == (4000.0, 1.5)
+    assert downsampled.last_value("train_loss", 0.99) == pytest.approx(
+        complete.last_value("train_loss", 0.99), rel=0.01
+    )
 
 
 def test_a_hello_event_of_a_new_run_clears_the_store() -> None:
-    store = filled()
+    store = filled_store()
     store.add(hello(2000.0))
     assert store.series("train_loss")[0].size == 0
-    assert marked(store, "checkpoint") == []
+    assert marker_positions(store, "checkpoint") == []
 
 
 def test_repeated_steps_without_a_hello_event_replace_the_old_ones() -> None:
-    store = filled()
+    store = filled_store()
     store.add(step(30, 2000.0, loss=9.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
     assert store.last_value("train_loss") == 9.0
@@ -232,39 +217,38 @@ def test_repeated_steps_without_a_hello_event_replace_the_old_ones() -> None:
 
 
 def test_adding_many_steps_takes_constant_time() -> None:
-    store, event, count = MetricStore(), step(0, 0.0), 300_000  # over the growth at 262,144 rows, the largest here
+    store, event, count = MetricStore(), step(0, 0.0), 300_000  # includes the reallocation at 262,144 rows
     longest = 0.0
-    began = time.process_time()
+    start = time.process_time()
     for number in range(1, count + 1):
         event.step, event.t = number, float(number)
         before = time.process_time()
         store.add(event)
         longest = max(longest, time.process_time() - before)
-    each = (time.process_time() - began) / count
-    print(f"{1e6 * each:.1f} us each, longest {1000 * longest:.1f} ms")  # noqa: T201
+    mean = (time.process_time() - start) / count
     x, y = store.series("train_loss")
     assert x.size == y.size == count
     assert x[-1] == count
     assert store.nbytes == (3 * 8 + 13 * 4) * count  # 72 MiB for a million steps
     assert longest < 0.1
-    assert each < 50e-6
+    assert mean < 50e-6
 
 
 # --- smoothed and downsampled series -----------------------------------------------------------------------
 
 
 def test_smoothing_follows_appended_and_removed_rows() -> None:
-    store, fresh = MetricStore(), MetricStore()
+    store, expected = MetricStore(), MetricStore()
     losses = np.random.default_rng(1).normal(size=500).tolist()
     for number, loss in enumerate(losses, 1):
         store.add(step(number, float(number), loss))
     assert store.series("train_loss", smoothing=0.9)[1].size == 500
     store.add(step(401, 600.0, -88.0))
     for number, loss in enumerate([*losses[:400], -88.0], 1):
-        fresh.add(step(number, float(number), loss))
+        expected.add(step(number, float(number), loss))
     x, y = store.series("train_loss", smoothing=0.9)
     assert x.size == y.size == 401
-    np.testing.assert_allclose(y, fresh.series("train_loss", smoothing=0.9)[1])
+    np.testing.assert_allclose(y, expected.series("train_loss", smoothing=0.9)[1])
 
 
 def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
@@ -277,7 +261,7 @@ def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
     assert store.last_value("train_loss") == 4.0
 
 
-def table(values: np.ndarray) -> MetricTable:
+def metric_table(values: np.ndarray) -> MetricTable:
     rows, x = MetricTable(["y"]), np.arange(float(len(values)))
     rows.extend(np.stack([x, 64 * x, x / 2, values]))
     return rows
@@ -286,25 +270,25 @@ def table(values: np.ndarray) -> MetricTable:
 @pytest.mark.parametrize("count", [101, 999, 12_345])
 def test_downsampled_rows_keep_extremes_at_any_position_and_the_ends_of_the_axis(count: int) -> None:
     noise = np.random.default_rng(7).normal(size=count)
-    for place in (0, 1, count // 2, count - 2, count - 1):
+    for position in (0, 1, count // 2, count - 2, count - 1):
         spiked = noise.copy()
-        spiked[place], spiked[(place + 7) % count] = 1e6, -1e6
-        thin = table(spiked).downsampled(100)
-        x, y = thin.column("step"), thin.column("y")
+        spiked[position], spiked[(position + 7) % count] = 1e6, -1e6
+        downsampled = metric_table(spiked).downsampled(100)
+        x, y = downsampled.column("step"), downsampled.column("y")
         assert x.size <= 100
         assert (y.max(), y.min()) == (1e6, -1e6)
-        assert abs(x[y.argmax()] - place) <= 2 * count / 100 + 1
-        assert (x[0], x[-1], thin.column("tokens")[-1]) == (0.0, count - 1, 64.0 * (count - 1))
+        assert abs(x[y.argmax()] - position) <= 2 * count / 100 + 1
+        assert (x[0], x[-1], downsampled.column("tokens")[-1]) == (0.0, count - 1, 64.0 * (count - 1))
         assert np.all(np.diff(x) >= 0)
 
 
 def test_downsampled_rows_keep_monotonic_curves_and_gaps() -> None:
     rising = np.arange(10_000.0)
-    assert np.all(np.diff(table(rising).downsampled(64).column("y")) >= 0)
-    assert np.all(np.diff(table(-rising).downsampled(64).column("y")) <= 0)
+    assert np.all(np.diff(metric_table(rising).downsampled(64).column("y")) >= 0)
+    assert np.all(np.diff(metric_table(-rising).downsampled(64).column("y")) <= 0)
     rising[::2] = np.nan
     rising[4000:6000] = np.nan
-    thin = table(rising).downsampled(1000)
-    x, y = thin.column("step"), thin.column("y")
+    downsampled = metric_table(rising).downsampled(1000)
+    x, y = downsampled.column("step"), downsampled.column("y")
     assert np.isnan(y[(x > 4100) & (x < 5900)]).all()
     assert np.isfinite(y[(x < 3800) | (x > 6200)]).all()

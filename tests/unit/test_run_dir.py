@@ -1,4 +1,4 @@
-"""A run on disk: atomic files, locks, and a summary from whatever is readable."""
+"""Run folders: atomic writes, locks, and summaries of complete and damaged runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.events import hello, step
 from trainer_core import protocol
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.messages import TraindeckError
@@ -71,7 +72,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 class LockingProcess:
-    """A process that holds a run's lock. `pid` differs from its own where python.exe starts another process."""
+    """A process that holds the lock of a run. `pid` differs from `process.pid` if python.exe starts another process."""
 
     def __init__(self, run: RunDir) -> None:
         self.process = start_script(LOCK_SCRIPT, run.path)
@@ -85,10 +86,10 @@ class LockingProcess:
 
 @pytest.fixture
 def owner_process(run: RunDir) -> Iterator[LockingProcess]:
-    held = LockingProcess(run)
-    yield held
-    if held.process.poll() is None:
-        held.kill()
+    owner = LockingProcess(run)
+    yield owner
+    if owner.process.poll() is None:
+        owner.kill()
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -115,36 +116,36 @@ def test_readers_never_see_a_partial_file(tmp_path: Path) -> None:
         "for number in range(60): files.write_atomic(Path(sys.argv[1]), str(number % 10).encode() * 50_000)"
     )
     process = start_script(script, path)
-    seen = 0
+    reads = 0
     while process.poll() is None:
         if path.exists():
             content = files.retry_sharing_violation(path.read_bytes)
             assert len(content) == 50_000
             assert len(set(content)) == 1
-            seen += 1
+            reads += 1
         time.sleep(0.005)  # on Windows, a reader without pauses blocks the writer
     process.communicate()
     assert process.returncode == 0
-    assert seen > 3
+    assert reads > 3
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders are not flushed on Windows")
 def test_a_disk_without_folder_fsync_is_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.fsync
+    fsync = os.fsync
 
-    def refuse_folders(handle: int) -> None:
+    def reject_folders(handle: int) -> None:
         if Path(f"/proc/self/fd/{handle}").resolve().is_dir():
             raise OSError(errno.EINVAL, "Invalid argument")
-        real(handle)
+        fsync(handle)
 
-    monkeypatch.setattr(os, "fsync", refuse_folders)
+    monkeypatch.setattr(os, "fsync", reject_folders)
     files.write_atomic(tmp_path / "a", b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
 
 
 def test_an_access_error_counts_as_sharing_violation_only_on_windows() -> None:
-    refused = PermissionError(errno.EACCES, "Permission denied")
-    assert files.is_sharing_violation(refused) == (os.name == "nt")
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert files.is_sharing_violation(denied) == (os.name == "nt")
     assert not files.is_sharing_violation(FileNotFoundError(errno.ENOENT, "No such file"))
 
 
@@ -308,51 +309,29 @@ def write_events(run: RunDir, *events: protocol.AnyEvent) -> None:
     run.events.write_bytes(b"".join(protocol.encode(event) for event in events))
 
 
-def hello(t: float = 100.0) -> protocol.Hello:
-    return protocol.Hello(t=t, pid=1, run_dir="x", traindeck="0", python="3", torch="2")
-
-
-def step(number: int, t: float, loss: float | None = 2.0) -> protocol.Step:
-    times = protocol.StepTime(data=0, transfer=0, forward=1, backward=1, optimizer=1, other=0)
-    return protocol.Step(
-        t=t,
-        step=number,
-        epoch=0.1,
-        tokens=10,
-        samples=1,
-        loss=loss,
-        learning_rate=1e-3,
-        tokens_per_s=1000.0,
-        samples_per_s=1.0,
-        time_ms=times,
-    )
-
-
 def test_a_run_is_summarized_from_its_files(run: RunDir) -> None:
-    total = protocol.Progress(t=101, phase="training", done=1, total=50)
-    measured = protocol.Eval(t=103, step=10, loss=1.5, perplexity=4.5, tokens=5, seconds=1)
+    progress = protocol.Progress(t=101, phase="training", done=1, total=50)
+    evaluation = protocol.Eval(t=103, step=10, loss=1.5, perplexity=4.5, tokens=5, seconds=1)
     done = protocol.Done(t=110, reason="finished", steps=50, total_steps=50)
-    write_events(run, hello(), total, step(10, 102), measured, step(50, 109, 1.0), done)
+    write_events(run, hello(100.0), progress, step(10, 102), evaluation, step(50, 109, 1.0), done)
     summary = run_dir.summarize(run)
     assert (summary.state, summary.started, summary.seconds) == ("finished", 100.0, 10.0)
     assert (summary.step, summary.total_steps, summary.last_loss, summary.best_loss) == (50, 50, 1.0, 1.5)
     assert (summary.preset, summary.data, summary.tokens_per_s) == ("cpu", ["数据.txt"], 1000.0)
 
 
-def test_the_duration_is_that_of_the_done_event(
-    run: RunDir,
-) -> None:
+def test_the_duration_is_that_of_the_done_event(run: RunDir) -> None:
     done = protocol.Done(t=40, reason="finished", steps=50, total_steps=50, seconds=217.0)
     host = protocol.Host(ram_used=1, ram_total=2, rss=1, cpu=0.0, disk_free=1)
-    write_events(run, hello(), step(50, 109, 1.0), done, protocol.Hardware(t=41, gpus=[], host=host))
+    write_events(run, hello(100.0), step(50, 109, 1.0), done, protocol.Hardware(t=41, gpus=[], host=host))
     assert run_dir.summarize(run).seconds == 217.0
 
 
 def test_the_step_is_that_of_the_newest_step_or_done_event(run: RunDir) -> None:
     stopped = protocol.Done(t=110, reason="stopped", steps=21, total_steps=50)
-    write_events(run, hello(), step(20, 102), stopped)
+    write_events(run, hello(100.0), step(20, 102), stopped)
     assert run_dir.summarize(run).step == 21
-    write_events(run, hello(), step(20, 102), stopped, step(30, 120))
+    write_events(run, hello(100.0), step(20, 102), stopped, step(30, 120))
     assert run_dir.summarize(run).step == 30
 
 
@@ -374,9 +353,9 @@ def test_the_state_is_that_of_the_last_process(run: RunDir, last: protocol.AnyEv
 
 def test_a_process_that_failed_before_training_does_not_change_the_state(run: RunDir) -> None:
     finished = protocol.Done(t=2, reason="finished", steps=1, total_steps=1)
-    changed = protocol.Error(t=9, code="data.changed", exit_code=4)
-    prepared = [protocol.Progress(t=4, phase="preparing", done=number, total=9e9) for number in range(3000)]
-    write_events(run, hello(1.0), step(1, 1.5), finished, hello(3.0), *prepared, changed)
+    error = protocol.Error(t=9, code="data.changed", exit_code=4)
+    preparation = [protocol.Progress(t=4, phase="preparing", done=number, total=9e9) for number in range(3000)]
+    write_events(run, hello(1.0), step(1, 1.5), finished, hello(3.0), *preparation, error)
     assert run.events.stat().st_size > 256 * 1024
     summary = run_dir.summarize(run)
     assert (summary.state, summary.error, summary.step) == ("finished", None, 1)
@@ -384,19 +363,19 @@ def test_a_process_that_failed_before_training_does_not_change_the_state(run: Ru
 
 def test_a_process_that_failed_before_hello_does_not_change_the_state(run: RunDir) -> None:
     finished = protocol.Done(t=2, seq=9, reason="stopped", steps=1, total_steps=2)
-    damaged = protocol.Error(t=3, seq=1, code="checkpoint.damaged", exit_code=1)
-    write_events(run, hello(1.0), step(1, 1.5), finished, damaged)
+    error = protocol.Error(t=3, seq=1, code="checkpoint.damaged", exit_code=1)
+    write_events(run, hello(1.0), step(1, 1.5), finished, error)
     assert run_dir.summarize(run).state == "stopped"
 
 
 def test_a_run_that_never_trained_has_failed(run: RunDir) -> None:
-    wrong = protocol.Error(t=2, code="data.too_short", exit_code=4)
-    write_events(run, hello(1.0), wrong, hello(3.0), wrong)
+    error = protocol.Error(t=2, code="data.too_short", exit_code=4)
+    write_events(run, hello(1.0), error, hello(3.0), error)
     assert run_dir.summarize(run).state == "failed"
 
 
 def test_the_error_that_ended_a_run_is_reported(run: RunDir) -> None:
-    write_events(run, hello(), protocol.Error(t=2, code="memory.out", params={"step": 3}, exit_code=5))
+    write_events(run, hello(100.0), protocol.Error(t=2, code="memory.out", params={"step": 3}, exit_code=5))
     assert run_dir.summarize(run).error == ("memory.out", {"step": 3})
 
 
@@ -405,7 +384,7 @@ def test_a_stopped_run_with_a_checkpoint_can_be_resumed(run: RunDir) -> None:
     folder.mkdir()
     (folder / "state.json").write_bytes(b"{}")
     checkpoint_dir.write_manifest(folder, 7, "regular", 1.25)
-    write_events(run, hello())
+    write_events(run, hello(100.0))
     summary = run_dir.summarize(run)
     assert (summary.resumable, summary.step, summary.best_loss, summary.checkpoints) == (True, 7, 1.25, 1)
 
@@ -436,15 +415,15 @@ def test_runs_are_listed_newest_first_without_other_folders(tmp_path: Path) -> N
 
 def test_an_inaccessible_folder_does_not_hide_other_runs(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path.parent / "closed").mkdir()
-    real = Path.is_file
+    original = Path.is_file
 
     def is_file(self: Path) -> bool:
         if self.parent.name == "closed":
             raise PermissionError(errno.EACCES, "denied")
-        return real(self)
+        return original(self)
 
     monkeypatch.setattr(Path, "is_file", is_file)
-    assert [found.name for found in run_dir.list_runs(run.path.parent)] == [run.path.name]
+    assert [listed.name for listed in run_dir.list_runs(run.path.parent)] == [run.path.name]
 
 
 def test_an_unknown_run_raises_run_not_found(tmp_path: Path) -> None:
@@ -455,7 +434,7 @@ def test_an_unknown_run_raises_run_not_found(tmp_path: Path) -> None:
 
 
 def test_only_the_tail_of_the_events_is_read(run: RunDir) -> None:
-    write_events(run, hello(), *(step(number, 100.0 + number) for number in range(1, 3000)))
+    write_events(run, hello(100.0), *(step(number, 100.0 + number) for number in range(1, 3000)))
     events = list(run_dir.tail_events(run.events, size=2000))
     assert 1 < len(events) < 20
     assert isinstance(events[-1], protocol.Step)

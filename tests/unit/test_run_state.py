@@ -16,43 +16,20 @@ from app.core.run_state import (
     RunStateMachine,
 )
 from app.core.training_time import TrainingTime
+from tests.events import checkpoint, hello, step
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-
-
-def hello(**changes: object) -> protocol.Hello:
-    given: dict[str, object] = {"pid": 1, "run_dir": "runs/a", "traindeck": "0", "python": "3", "torch": "2"}
-    return protocol.Hello(**{**given, **changes})  # type: ignore[arg-type]
-
-
-def step(number: int, epoch: float = 0.5) -> protocol.Step:
-    spent = protocol.StepTime(data=1, transfer=0, forward=1, backward=1, optimizer=1, other=0)
-    return protocol.Step(
-        step=number,
-        epoch=epoch,
-        tokens=number,
-        samples=number,
-        loss=1.0,
-        learning_rate=0.1,
-        tokens_per_s=1.0,
-        samples_per_s=1.0,
-        time_ms=spent,
-    )
 
 
 def phase(name: protocol.PhaseName) -> protocol.Phase:
     return protocol.Phase(phase=name)
 
 
-def checkpoint(number: int) -> protocol.Checkpoint:
-    return protocol.Checkpoint(step=number, path="p", bytes=1, seconds=0.1, kind="regular")
-
-
-def stopped(number: int = 5) -> protocol.Done:
+def done_stopped(number: int = 5) -> protocol.Done:
     return protocol.Done(reason="stopped", steps=number, total_steps=10)
 
 
-def started(*events: RunInput) -> RunStateMachine:
+def started_machine(*events: RunInput) -> RunStateMachine:
     """Return a started machine that has processed `events`, all at time 0."""
     machine = RunStateMachine()
     for event in (ProcessStarted(), *events):
@@ -60,13 +37,13 @@ def started(*events: RunInput) -> RunStateMachine:
     return machine
 
 
-def training() -> RunStateMachine:
-    return started(hello(), phase("training"), step(1))
+def training_machine() -> RunStateMachine:
+    return started_machine(hello(), phase("training"), step(1))
 
 
 def test_a_run_passes_through_its_states_in_order() -> None:
     machine = RunStateMachine()
-    seen = [machine.state]
+    states = [machine.state]
     inputs: list[RunInput] = [
         ProcessStarted(),
         hello(),
@@ -79,15 +56,15 @@ def test_a_run_passes_through_its_states_in_order() -> None:
     inputs += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), ProcessExited(0)]
     for event in inputs:
         if machine.feed(event, 0.0):
-            seen.append(machine.state)
+            states.append(machine.state)
     s = RunState
-    assert seen[:5] == [s.IDLE, s.STARTING, s.PREPARING, s.TRAINING, s.EVALUATING]
-    assert seen[5:] == [s.TRAINING, s.SAVING, s.TRAINING, s.FINISHED]
+    assert states[:5] == [s.IDLE, s.STARTING, s.PREPARING, s.TRAINING, s.EVALUATING]
+    assert states[5:] == [s.TRAINING, s.SAVING, s.TRAINING, s.FINISHED]
     assert machine.progress == 1.0
 
 
 def test_step_epoch_progress_and_times_follow_the_events() -> None:
-    machine = started(hello())
+    machine = started_machine(hello())
     machine.feed(protocol.Progress(phase="preparing", done=1, total=4, unit="bytes"), 1.0)
     assert machine.progress == 0.25
     machine.feed(phase("training"), 2.0)
@@ -101,7 +78,7 @@ def test_step_epoch_progress_and_times_follow_the_events() -> None:
 
 
 def test_a_pause_changes_neither_elapsed_nor_remaining_time() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(protocol.Progress(phase="training", done=1, total=20, eta_s=30.0), 10.0)
     machine.feed(phase("paused"), 10.0)
     machine.feed(RunRequest.TICK, 500.0)
@@ -109,27 +86,25 @@ def test_a_pause_changes_neither_elapsed_nor_remaining_time() -> None:
 
 
 def test_elapsed_time_of_a_resumed_run_excludes_the_start_of_its_process() -> None:
-    trained, machine = TrainingTime(), RunStateMachine()
+    training_time, machine = TrainingTime(), RunStateMachine()
     machine.feed(ProcessStarted("runs/a"), 100.0)
     events: list[tuple[float, AnyEvent]] = [(108.0, hello()), (109.0, phase("training")), (120.0, checkpoint(5))]
     for now, event in events:
         event.t = now
-        trained.add(event)
+        training_time.add(event)
         machine.feed(event, now)
     machine.feed(ProcessExited(3), 120.0)
     assert machine.elapsed_s == 12.0
-    machine.feed(ProcessStarted("runs/a", has_checkpoint=True, training_time=trained), 200.0)
+    machine.feed(ProcessStarted("runs/a", has_checkpoint=True, training_time=training_time), 200.0)
     machine.feed(RunRequest.TICK, 208.0)
     assert machine.elapsed_s == 12.0
-    resumed = hello()
-    resumed.resumed_from_step = 5
-    machine.feed(resumed, 209.0)
+    machine.feed(hello(resumed_from_step=5), 209.0)
     machine.feed(RunRequest.TICK, 210.0)
     assert machine.elapsed_s == 13.0
 
 
 def test_a_pause_is_pending_until_the_trainer_has_paused() -> None:
-    machine = training()
+    machine = training_machine()
     assert machine.can_pause
     machine.feed(RunRequest.PAUSE, 1.0)
     assert (machine.state, machine.pause_pending, machine.can_pause) == (RunState.TRAINING, True, False)
@@ -143,14 +118,14 @@ def test_a_pause_is_pending_until_the_trainer_has_paused() -> None:
 
 
 def test_a_rejected_pause_can_be_requested_again() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.PAUSE, 1.0)
     machine.feed(protocol.Ack(command="pause", accepted=False), 1.0)
     assert machine.can_pause
 
 
 def test_a_trainer_that_ignores_a_stop_is_killed_after_the_timeout() -> None:
-    machine = training()
+    machine = training_machine()
     assert machine.stop_deadline_s is None
     machine.feed(RunRequest.STOP, 10.0)
     assert machine.state is RunState.STOPPING
@@ -164,7 +139,7 @@ def test_a_trainer_that_ignores_a_stop_is_killed_after_the_timeout() -> None:
 
 
 def test_only_progress_of_a_save_extends_the_stop_deadline() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.STOP, 0.0)
     for second in (50.0, 100.0, 150.0):
         machine.feed(protocol.Progress(phase="saving", done=second, total=1000, unit="bytes"), second)
@@ -176,7 +151,7 @@ def test_only_progress_of_a_save_extends_the_stop_deadline() -> None:
 
 
 def test_a_second_stop_kills_unless_it_is_a_double_click() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.STOP, 10.0)
     machine.feed(RunRequest.STOP, 10.2)
     assert (machine.state, machine.can_stop) == (RunState.STOPPING, False)
@@ -188,13 +163,13 @@ def test_a_second_stop_kills_unless_it_is_a_double_click() -> None:
 
 
 def test_a_stopped_run_can_be_resumed_from_disk() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.STOP, 1.0)
     for event in (
         protocol.Ack(command="stop"),
         phase("saving"),
         checkpoint(5),
-        stopped(),
+        done_stopped(),
         phase("done"),
         ProcessExited(3),
     ):
@@ -206,14 +181,14 @@ def test_a_stopped_run_can_be_resumed_from_disk() -> None:
 
 
 def test_a_run_without_a_checkpoint_cannot_be_resumed() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(ProcessExited(9, crashed=True), 1.0)
     assert machine.state is RunState.CRASHED
     assert not machine.can_resume
 
 
 def test_phases_after_a_stop_request_do_not_change_the_state() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.STOP, 1.0)
     machine.feed(phase("training"), 1.1)
     machine.feed(phase("evaluating"), 1.2)
@@ -221,7 +196,7 @@ def test_phases_after_a_stop_request_do_not_change_the_state() -> None:
 
 
 def test_a_stop_by_the_trainer_has_no_deadline_until_the_user_requests_it() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(phase("stopping"), 1.0)
     assert (machine.state, machine.stop_deadline_s, machine.next_stop_kills) == (RunState.STOPPING, None, False)
     machine.feed(RunRequest.STOP, 2.0)
@@ -229,7 +204,7 @@ def test_a_stop_by_the_trainer_has_no_deadline_until_the_user_requests_it() -> N
 
 
 def test_a_finished_trainer_that_does_not_exit_is_killed() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(protocol.Done(reason="finished", steps=10, total_steps=10), 1.0)
     assert not machine.can_pause
     machine.feed(RunRequest.TICK, 100.0)
@@ -239,7 +214,7 @@ def test_a_finished_trainer_that_does_not_exit_is_killed() -> None:
 
 
 def test_the_error_of_a_failed_run_is_stored() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(protocol.Error(code="disk.full", params={"path": "D:"}, detail="ENOSPC", exit_code=7), 1.0)
     machine.feed(ProcessExited(7), 1.0)
     assert machine.state is RunState.FAILED
@@ -248,7 +223,7 @@ def test_the_error_of_a_failed_run_is_stored() -> None:
 
 
 def test_exit_code_0_after_the_last_step_means_finished() -> None:
-    machine = started(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), ProcessExited(0))
+    machine = started_machine(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), ProcessExited(0))
     assert machine.state is RunState.FINISHED
 
 
@@ -268,27 +243,35 @@ def test_exit_code_0_after_the_last_step_means_finished() -> None:
 def test_the_state_after_an_exit_without_events_depends_on_the_exit_code(
     exit_code: int, crashed: bool, state: RunState
 ) -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(ProcessExited(exit_code, crashed), 1.0)
     assert machine.state is state
 
 
 def test_exit_code_3_after_a_stop_request_means_stopped() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(RunRequest.STOP, 1.0)
     machine.feed(ProcessExited(3), 2.0)
     assert (machine.state, machine.killed) == (RunState.STOPPED, False)
 
 
 def test_a_resumed_run_starts_at_its_checkpoint() -> None:
-    machine = started(hello(resumed_from_step=40, config={"max_steps": 100}))
+    machine = started_machine(hello(resumed_from_step=40, config={"max_steps": 100}))
     machine.feed(phase("training"), 0.0)
     assert (machine.step, machine.total_steps, machine.progress) == (40, 100, 0.4)
     assert machine.has_checkpoint
 
 
+def test_a_resumed_run_that_crashes_before_its_first_event_can_be_resumed_again() -> None:
+    machine = RunStateMachine()
+    machine.feed(ProcessStarted("runs/a", has_checkpoint=True), 0.0)
+    machine.feed(ProcessExited(11, crashed=True), 1.0)
+    assert machine.state is RunState.CRASHED
+    assert machine.can_resume
+
+
 def test_a_new_start_resets_the_state() -> None:
-    machine = training()
+    machine = training_machine()
     machine.feed(protocol.Error(code="internal"), 1.0)
     machine.feed(ProcessExited(1), 1.0)
     assert machine.feed(ProcessStarted("runs/b"), 50.0)
@@ -301,8 +284,8 @@ def test_events_before_the_start_and_after_the_end_are_ignored() -> None:
     for event in (hello(), step(3), phase("training"), RunRequest.STOP, ProcessExited(0), RunRequest.TICK):
         assert not machine.feed(event, 1.0)
     assert machine.state is RunState.IDLE
-    machine = training()
-    machine.feed(stopped(), 1.0)
+    machine = training_machine()
+    machine.feed(done_stopped(), 1.0)
     machine.feed(ProcessExited(3), 1.0)
     for event in (hello(), step(3), phase("training"), RunRequest.STOP, ProcessExited(0), RunRequest.TICK):
         assert not machine.feed(event, 2.0)
@@ -322,15 +305,14 @@ def test_random_event_orders_neither_raise_nor_prevent_a_stop() -> None:
         RunRequest.TICK,
     ]
     pool += [phase(name) for name in phases]
-    pool += [checkpoint(1), stopped(), protocol.Error(code="internal"), protocol.Ack(command="stop")]
+    pool += [checkpoint(1), done_stopped(), protocol.Error(code="internal"), protocol.Ack(command="stop")]
     rng = random.Random(7)
     for _ in range(500):
         machine, now = RunStateMachine(), 0.0
         for event in rng.choices(pool, k=40):
             now += rng.random() * 5
             machine.feed(event, now)
-            read = (machine.progress, machine.eta_s, machine.can_stop, machine.can_resume, machine.stop_deadline_s)
-            assert len(read) == 5
+            _ = machine.progress, machine.eta_s, machine.can_stop, machine.can_resume, machine.stop_deadline_s
             assert machine.can_start == (machine.state not in ACTIVE_STATES)
         machine.feed(RunRequest.STOP, now)
         deadline = now + 1000.0
@@ -338,11 +320,3 @@ def test_random_event_orders_neither_raise_nor_prevent_a_stop() -> None:
             now += 1.0
             machine.feed(RunRequest.TICK, now)
         assert machine.state is not RunState.STOPPING
-
-
-def test_a_resumed_run_that_crashes_before_its_first_event_can_be_resumed_again() -> None:
-    machine = RunStateMachine()
-    machine.feed(ProcessStarted("runs/a", has_checkpoint=True), 0.0)
-    machine.feed(ProcessExited(11, crashed=True), 1.0)
-    assert machine.state is RunState.CRASHED
-    assert machine.can_resume
