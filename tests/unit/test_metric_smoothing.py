@@ -19,34 +19,34 @@ def noise(count: int, *, gaps: bool = False) -> np.ndarray:
     return y
 
 
-def slow_ema(y: list[float], weight: float) -> list[float]:
-    """The definition, one value at a time."""
-    average, known, found = 0.0, 0.0, []
+def reference_average(y: list[float], weight: float) -> list[float]:
+    """Bias-corrected exponential average by its definition, one value at a time."""
+    average, correction, averages = 0.0, 0.0, []
     for value in y:
         if math.isnan(value):
-            average, known = weight * average, weight * known
+            average, correction = weight * average, weight * correction
         else:
-            average, known = weight * average + (1 - weight) * value, weight * known + (1 - weight)
-        found.append(average / known if known else math.nan)
-    return found
+            average, correction = weight * average + (1 - weight) * value, weight * correction + (1 - weight)
+        averages.append(average / correction if correction else math.nan)
+    return averages
 
 
 @pytest.mark.parametrize("weight", [0.1, 0.6, 0.9, 0.99, 0.999])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_smoothing_equals_its_definition(weight: float, gaps: bool) -> None:
+def test_smoothing_equals_the_definition(weight: float, gaps: bool) -> None:
     y = noise(70_000, gaps=gaps)  # more than a chunk
     smoothed = ExponentialAverage(weight)
     smoothed.extend(y)
-    np.testing.assert_allclose(smoothed.values, slow_ema(y.tolist(), weight), rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(smoothed.values, reference_average(y.tolist(), weight), rtol=2e-5, atol=2e-6)
 
 
-def test_incremental_smoothing_equals_smoothing_of_the_whole() -> None:
+def test_incremental_smoothing_equals_smoothing_of_the_complete_series() -> None:
     y = noise(5000, gaps=True)
-    whole, parts = ExponentialAverage(0.9), ExponentialAverage(0.9)
-    whole.extend(y)
+    complete, incremental = ExponentialAverage(0.9), ExponentialAverage(0.9)
+    complete.extend(y)
     for end in (1, 2, 3, 300, 301, 4000, 5000):
-        parts.extend(y[:end])
-    np.testing.assert_allclose(parts.values, whole.values, rtol=1e-6)
+        incremental.extend(y[:end])
+    np.testing.assert_allclose(incremental.values, complete.values, rtol=1e-6)
 
 
 def test_smoothing_keeps_a_constant() -> None:
@@ -56,14 +56,14 @@ def test_smoothing_keeps_a_constant() -> None:
 
 
 def test_smoothing_handles_empty_infinite_and_missing_values() -> None:
-    def of(values: np.ndarray, weight: float = 0.9) -> np.ndarray:
+    def smooth(values: np.ndarray, weight: float = 0.9) -> np.ndarray:
         smoothed = ExponentialAverage(weight)
         smoothed.extend(values)
         return smoothed.values
 
-    assert of(np.empty(0)).size == 0
-    assert np.isnan(of(np.full(4, np.nan))).all()
-    assert np.isfinite(of(np.array([1e30, -1e30, 1.0]))).all()
-    assert np.isfinite(of(np.ones(10_000), 1.0)).all()
+    assert smooth(np.empty(0)).size == 0
+    assert np.isnan(smooth(np.full(4, np.nan))).all()
+    assert np.isfinite(smooth(np.array([1e30, -1e30, 1.0]))).all()
+    assert np.isfinite(smooth(np.ones(10_000), 1.0)).all()
     gap = np.concatenate(([1.0], np.full(50_000, np.nan), [2.0]))
-    assert of(gap)[-1] == pytest.approx(2.0)
+    assert smooth(gap)[-1] == pytest.approx(2.0)

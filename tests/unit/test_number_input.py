@@ -8,7 +8,7 @@ from trainer_core.config import knobs
 
 
 def test_input_errors_are_explained() -> None:
-    for knob, text, reason in (
+    for knob, text, message in (
         ("batch_size", "  ", ""),
         ("batch_size", "many", "“many” is not a number."),
         ("batch_size", "2.5", "2.5 is not an integer."),
@@ -19,9 +19,9 @@ def test_input_errors_are_explained() -> None:
         ("learning_rate", "nan", "“nan” is not a number."),
         ("learning_rate", "２０", ""),
     ):
-        assert format_input_error(knobs()[knob], text).startswith(reason or "Allowed: "), (knob, text)
+        assert format_input_error(knobs()[knob], text).startswith(message or "Allowed: "), (knob, text)
 
 
-def test_numbers_are_formatted_as_typed() -> None:
+def test_numbers_are_formatted_as_users_type_them() -> None:
     for value, text in ((0.05, "0.05"), (3e-4, "3e-4"), (0.0, "0"), (10_000.0, "10000"), (1.5e6, "1.5e6")):
         assert format_number(value) == text

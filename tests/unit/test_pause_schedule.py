@@ -45,32 +45,33 @@ def at(text: str, days: int = 0) -> datetime:
     ],
 )
 def test_pause_end_follows_the_schedule(schedule: str, now: str, end: datetime | None) -> None:
-    ends = pause_end(parse(schedule), at(now))
-    assert ends == end or (end == at("00:00", 7) and ends is not None and ends > end - timedelta(days=1))
+    actual = pause_end(parse(schedule), at(now))
+    assert actual == end or (end == at("00:00", 7) and actual is not None and actual > end - timedelta(days=1))
 
 
-spans = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 1439), st.integers(0, 1439))
+days, minutes = st.integers(0, 6), st.integers(0, 1439)
+window = st.tuples(days, days, minutes, minutes).filter(lambda fields: fields[2] != fields[3])
 
 
-@given(st.lists(spans.filter(lambda span: span[2] != span[3]), min_size=1, max_size=3), st.integers(0, 7 * 1440 - 1))
-def test_every_minute_of_the_week_matches_the_windows(written: list[tuple[int, int, int, int]], minute: int) -> None:
+@given(st.lists(window, min_size=1, max_size=3), st.integers(0, 7 * 1440 - 1))
+def test_every_minute_of_the_week_matches_the_windows(schedule: list[tuple[int, int, int, int]], minute: int) -> None:
     text = ", ".join(
         f"{DAYS[first]}-{DAYS[last]} {start // 60}:{start % 60:02}-{end // 60:02}:{end % 60:02}"
-        for first, last, start, end in written
+        for first, last, start, end in schedule
     )
-    held = set()
-    for first, last, start, end in written:
-        for offset in range((last - first) % 7 + 1):
-            begin = (first + offset) % 7 * 1440 + start
-            held |= {(begin + passed) % (7 * 1440) for passed in range((end - start) % 1440)}
+    paused_minutes = set()
+    for first, last, start, end in schedule:
+        for day in range((last - first) % 7 + 1):
+            begin = (first + day) % 7 * 1440 + start
+            paused_minutes |= {(begin + offset) % (7 * 1440) for offset in range((end - start) % 1440)}
     monday = SATURDAY + timedelta(days=2)
     now = monday + timedelta(minutes=minute, seconds=30)
     ends = pause_end(parse(text), now)
-    assert (ends is not None) == (minute in held)
+    assert (ends is not None) == (minute in paused_minutes)
     if ends is not None and ends - now < timedelta(days=7):
         after = int((ends - monday).total_seconds() // 60)
-        assert after % (7 * 1440) not in held, "it does not go on for a moment between two windows"
-        assert {passed % (7 * 1440) for passed in range(minute, after)} <= held
+        assert after % (7 * 1440) not in paused_minutes, "no gap between adjacent windows"
+        assert {paused % (7 * 1440) for paused in range(minute, after)} <= paused_minutes
 
 
 @given(st.text(alphabet="mon-frisat周一 0123456789:,-", max_size=24))
@@ -78,11 +79,11 @@ def test_any_text_is_parsed_or_rejected_with_a_message(text: str) -> None:
     try:
         windows = parse(text)
     except ValueError:
-        with pytest.raises(TraindeckError) as refused:
+        with pytest.raises(TraindeckError) as caught:
             check_combinations(Config(pause_between=text))
-        assert refused.value.code == "config.schedule"
+        assert caught.value.code == "config.schedule"
         for language in ("en", "zh"):
-            assert format_message(refused.value.code, refused.value.params, language)  # type: ignore[arg-type]
+            assert format_message(caught.value.code, caught.value.params, language)  # type: ignore[arg-type]
     else:
         check_combinations(Config(pause_between=text))
         pause_end(windows, SATURDAY)
@@ -92,6 +93,6 @@ def test_any_text_is_parsed_or_rejected_with_a_message(text: str) -> None:
     "text", ["nine to five", "9-17", "25:00-26:00", "09:60-10:00", "09:00-09:00", "funday 09:00-10:00", "24:00-09:00"]
 )
 def test_the_invalid_part_of_a_schedule_is_named(text: str) -> None:
-    with pytest.raises(TraindeckError) as refused:
+    with pytest.raises(TraindeckError) as caught:
         resolve([ConfigLayer("the command line", {"pause_between": f"mon 10:00-11:00, {text}"})])
-    assert refused.value.params["given"] == text
+    assert caught.value.params["given"] == text

@@ -10,12 +10,6 @@ from trainer_core.docgen.examples import EVENTS
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def result(name: str) -> PreviewResult[protocol.DataReport]:
-    found = PreviewResult(preview_key({}, [name]), protocol.DataReport)
-    found.process(REPORT)
-    return found
-
-
 def test_a_preview_depends_on_data_sequence_length_and_steps_only() -> None:
     key = preview_key({}, ["a"])
     for values in ({"batch_size": 3}, {"max_seq_len": 9}, {"packing": True}, {"text_column": "t"}, {"max_epochs": 2}):
@@ -42,15 +36,15 @@ def test_the_sequences_do_not_depend_on_the_length_of_the_run() -> None:
     assert sequence_key(preview_key({"max_seq_len": 64}, ["a"])) != key
 
 
-def test_an_offer_of_a_check_contains_settings_only() -> None:
-    [offer] = EVENTS[protocol.CheckReport].alternatives
-    assert set(offered_settings(offer)) <= set(knobs())
+def test_alternatives_of_a_check_contain_settings_only() -> None:
+    [alternative] = EVENTS[protocol.CheckReport].alternatives
+    assert set(offered_settings(alternative)) <= set(knobs())
 
 
 def test_events_are_collected_in_the_result() -> None:
-    found = result("a")
+    result = PreviewResult(preview_key({}, ["a"]), protocol.DataReport)
     warning = protocol.Warn(code="data.truncated")
     progress = protocol.Progress(phase="preparing", done=1)
-    for event in (warning, progress, protocol.Phase(phase="done")):
-        found.process(event)
-    assert (found.report, found.warnings, found.progress) == (REPORT, [warning], progress)
+    for event in (REPORT, warning, progress, protocol.Phase(phase="done")):
+        result.process(event)
+    assert (result.report, result.warnings, result.progress) == (REPORT, [warning], progress)

@@ -24,11 +24,11 @@ PARAMS: dict[str, protocol.Param] = {
 
 
 def test_every_event_and_command_class_is_in_its_union() -> None:
-    """A class that is missing in the union is sent but refused on arrival."""
-    concrete = [
+    """Events of a class outside the union are encoded but cannot be decoded."""
+    classes = [
         kind for kind in vars(protocol).values() if isinstance(kind, type) and kind.__module__ == protocol.__name__
     ]
-    tagged = [kind for kind in concrete if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag]
+    tagged = [kind for kind in classes if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag]
     bases = {protocol.Event, protocol.Command, protocol.MessageEvent}
     assert set(tagged) - bases == {*protocol.EVENT_TYPES, *protocol.COMMAND_TYPES}
 
@@ -52,8 +52,8 @@ def test_every_command_is_decoded_as_it_was_encoded() -> None:
 
 def test_fields_of_a_newer_version_are_ignored() -> None:
     for event in EVENTS.values():
-        sent = json.loads(encode(event))
-        assert decode_event(json.dumps({**sent, "from_the_future": {"a": [1]}}).encode()) == event
+        fields = json.loads(encode(event))
+        assert decode_event(json.dumps({**fields, "from_the_future": {"a": [1]}}).encode()) == event
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -117,7 +117,7 @@ def test_a_truncated_line_is_rejected() -> None:
             decode_event(line[:cut])
 
 
-def test_every_event_has_a_type_a_time_and_a_number() -> None:
+def test_every_event_starts_with_its_type_time_and_sequence_number() -> None:
     for event in EVENTS.values():
-        sent: dict[str, Any] = json.loads(encode(event))
-        assert list(sent)[:3] == ["type", "t", "seq"]
+        fields: dict[str, Any] = json.loads(encode(event))
+        assert list(fields)[:3] == ["type", "t", "seq"]

@@ -1,4 +1,4 @@
-"""Run queue: order, undo and file, also a damaged one."""
+"""Run queue: order, undo, saving, and damaged files."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def ids(queue: RunQueue, letters: str) -> list[str]:
 def reopen(queue: RunQueue) -> RunQueue:
     """Open the file again, as after a restart of the program."""
     queue.close()
-    found = RunQueue(queue.path)
-    found.open()
-    return found
+    reopened = RunQueue(queue.path)
+    reopened.open()
+    return reopened
 
 
 def test_order_and_failure_policy_are_restored(queue: RunQueue) -> None:
     queue.after_failure = "hold"
     queue.move(ids(queue, "d"), -1)
-    found = reopen(queue)
-    assert names(found) == "abdc"
-    assert found.after_failure == "hold"
-    assert found.items == queue.items
+    reopened = reopen(queue)
+    assert names(reopened) == "abdc"
+    assert reopened.after_failure == "hold"
+    assert reopened.items == queue.items
 
 
 def test_a_running_item_is_interrupted_after_a_restart(queue: RunQueue) -> None:
@@ -53,20 +53,20 @@ def test_a_running_item_is_interrupted_after_a_restart(queue: RunQueue) -> None:
     queue.items[0].has_checkpoint = True
     queue.items[1].state = "done"
     queue.save()
-    found = reopen(queue)
-    assert [item.state for item in found.items] == ["interrupted", "done", "waiting", "waiting"]
-    assert found.items[0].can_resume
+    reopened = reopen(queue)
+    assert [item.state for item in reopened.items] == ["interrupted", "done", "waiting", "waiting"]
+    assert reopened.items[0].can_resume
 
 
 def test_items_move_one_row_as_a_block_and_stop_at_the_ends(queue: RunQueue) -> None:
     start = list(queue.items)
-    for selected, by, order in (
+    for selected, offset, order in (
         ("b", -1, "bacd"), ("a", -1, "abcd"), ("d", 1, "abcd"), ("bc", -1, "bcad"), ("ab", -1, "abcd"),
         ("bc", 1, "adbc"), ("bd", -1, "bdac"), ("ac", -1, "acbd"), ("ac", 1, "bdac"),
     ):  # fmt: skip
         queue.items = list(start)
-        queue.move(ids(queue, selected), by)
-        assert names(queue) == order, (selected, by)
+        queue.move(ids(queue, selected), offset)
+        assert names(queue) == order, (selected, offset)
 
 
 def test_dropped_items_move_in_front_of_a_row(queue: RunQueue) -> None:
@@ -144,18 +144,18 @@ def test_a_file_with_a_damaged_item_or_of_a_later_version_is_backed_up(queue: Ru
     damaged = {**content, "items": [*content["items"][:3], {**content["items"][3], "data": 17}]}
     for changed in (damaged, {**content, "version": 9}, {**content, "later_key": True}):
         queue.path.write_text(json.dumps(changed), encoding="utf-8")
-        found = reopen(queue)
-        found.close()
-        assert names(found) == ""
-        assert found.damaged_backup is not None
-        assert json.loads(found.damaged_backup.read_text(encoding="utf-8")) == changed
+        reopened = reopen(queue)
+        reopened.close()
+        assert names(reopened) == ""
+        assert reopened.damaged_backup is not None
+        assert json.loads(reopened.damaged_backup.read_text(encoding="utf-8")) == changed
 
 
 def test_another_window_cannot_open_the_queue_before_it_is_closed(queue: RunQueue) -> None:
     other = RunQueue(queue.path)
-    with pytest.raises(file_locks.LockHeldError) as refused:
+    with pytest.raises(file_locks.LockHeldError) as caught:
         other.open()
-    assert refused.value.pid == os.getpid()
+    assert caught.value.pid == os.getpid()
     queue.close()
     other.open()
     assert names(other) == "abcd"
@@ -165,9 +165,9 @@ def test_a_failed_save_raises_and_keeps_the_items(queue: RunQueue, tmp_path: Pat
     before = queue.path.read_bytes()
     queue.path.unlink()
     queue.path.mkdir()  # cannot be replaced by a file
-    with pytest.raises(TraindeckError) as refused:
+    with pytest.raises(TraindeckError) as caught:
         queue.add([new_item("e", "quickstart", {}, [])])
-    assert refused.value.code == "disk.not_writable"
+    assert caught.value.code == "disk.not_writable"
     assert names(queue) == "abcde"
     queue.path.rmdir()
     queue.save()
@@ -179,16 +179,16 @@ def test_an_unreadable_file_raises_and_leaves_no_lock(queue: RunQueue) -> None:
     content = queue.path.read_bytes()
     queue.path.unlink()
     queue.path.mkdir()  # cannot be read as a file
-    found = RunQueue(queue.path)
-    with pytest.raises(TraindeckError) as refused:
-        found.open()
-    assert refused.value.code == "data.unreadable"
-    assert refused.value.params["path"] == str(queue.path)
+    reopened = RunQueue(queue.path)
+    with pytest.raises(TraindeckError) as caught:
+        reopened.open()
+    assert caught.value.code == "data.unreadable"
+    assert caught.value.params["path"] == str(queue.path)
     assert not queue.path.with_suffix(".lock").exists()
     queue.path.rmdir()
     queue.path.write_bytes(content)
-    found.open()
-    assert names(found) == "abcd"
+    reopened.open()
+    assert names(reopened) == "abcd"
     with pytest.raises(file_locks.LockHeldError):
         queue.open()
 
