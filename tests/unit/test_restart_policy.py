@@ -1,4 +1,4 @@
-"""Restarts: the policy, and what the supervisor reads from the events of a trainer."""
+"""Restart policy, and the final event that the supervisor reads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11
 CRASH = ProcessExit(SEGFAULT)
 
 
-def crash(step: int, began: bool = True) -> ProcessExit:
-    return ProcessExit(SEGFAULT, started=began, step=step)
+def crash(step: int, started: bool = True) -> ProcessExit:
+    return ProcessExit(SEGFAULT, started=started, step=step)
 
 
 def test_the_delay_grows_until_the_policy_gives_up() -> None:
@@ -33,9 +33,9 @@ def test_the_delay_grows_until_the_policy_gives_up() -> None:
 
 def test_the_delay_is_at_most_five_minutes() -> None:
     restarts = RestartPolicy(20)
-    waits = [decision.delay_s for _ in range(20) if isinstance(decision := restarts.decide(CRASH), Restart)]
-    assert len(waits) == 20
-    assert max(waits) == 300
+    delays = [decision.delay_s for _ in range(20) if isinstance(decision := restarts.decide(CRASH), Restart)]
+    assert len(delays) == 20
+    assert max(delays) == 300
 
 
 def test_a_newer_checkpoint_resets_the_count() -> None:
@@ -52,7 +52,7 @@ def test_a_checkpoint_from_before_the_start_is_not_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    "ending",
+    "exit",
     [
         ProcessExit(0),
         ProcessExit(3),
@@ -61,13 +61,13 @@ def test_a_checkpoint_from_before_the_start_is_not_progress() -> None:
         ProcessExit(7, error="disk.full"),
         ProcessExit(4, error="data.empty"),
         ProcessExit(130),
-        ProcessExit(-9),  # somebody, or the system for want of memory
+        ProcessExit(-9),  # killed by the user or by the OOM killer
         ProcessExit(-15),
-        ProcessExit(SEGFAULT, error="disk.full"),  # it said why before it died
+        ProcessExit(SEGFAULT, error="disk.full"),  # reported an error before the crash
     ],
 )
-def test_finished_stopped_and_permanently_failed_runs_are_not_restarted(ending: ProcessExit) -> None:
-    assert RestartPolicy(3).decide(ending) is None
+def test_finished_stopped_and_permanently_failed_runs_are_not_restarted(exit: ProcessExit) -> None:
+    assert RestartPolicy(3).decide(exit) is None
 
 
 @pytest.mark.parametrize("code", ["device.failed", "failure.launch", "failure.ecc", "failure.worker_died"])
@@ -78,13 +78,13 @@ def test_device_and_worker_failures_are_restarted(code: str) -> None:
 
 
 def test_a_first_start_without_hello_is_not_restarted() -> None:
-    assert RestartPolicy(3).decide(crash(0, began=False)) is None
+    assert RestartPolicy(3).decide(crash(0, started=False)) is None
 
 
 def test_a_later_start_without_hello_is_restarted() -> None:
     restarts = RestartPolicy(3)
     restarts.decide(crash(0))
-    assert isinstance(restarts.decide(crash(0, began=False)), Restart)
+    assert isinstance(restarts.decide(crash(0, started=False)), Restart)
 
 
 def test_a_limit_of_zero_disables_restarts() -> None:
@@ -92,46 +92,46 @@ def test_a_limit_of_zero_disables_restarts() -> None:
 
 
 def test_a_crash_reported_by_qt_is_restarted() -> None:
-    as_qt_says = -0x3FFFFFFB if sys.platform == "win32" else 11
-    assert isinstance(RestartPolicy(1).decide(ProcessExit(as_qt_says, crashed=True)), Restart)
+    qt_exit_code = -0x3FFFFFFB if sys.platform == "win32" else 11
+    assert isinstance(RestartPolicy(1).decide(ProcessExit(qt_exit_code, crashed=True)), Restart)
 
 
-@pytest.mark.parametrize(("restarts", "elastic", "watched"), [(3, False, True), (0, False, False), (3, True, False)])
+@pytest.mark.parametrize(("restarts", "elastic", "enabled"), [(3, False, True), (0, False, False), (3, True, False)])
 def test_the_supervisor_is_disabled_without_restarts_and_under_torchrun(
-    monkeypatch: pytest.MonkeyPatch, restarts: int, elastic: bool, watched: bool
+    monkeypatch: pytest.MonkeyPatch, restarts: int, elastic: bool, enabled: bool
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     if elastic:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert is_enabled(RunPlan(Config(restarts=restarts), RunDir(Path("run")))) is watched
+    assert is_enabled(RunPlan(Config(restarts=restarts), RunDir(Path("run")))) is enabled
 
 
-# --- what a child left behind ----------------------------------------------------------------------------
+# --- final event ----------------------------------------------------------------------------------------
 
 
 HELLO, STEP, ERROR, DONE = (EVENTS[kind] for kind in (protocol.Hello, protocol.Step, protocol.Error, protocol.Done))
 
 
-def lines(*events: protocol.AnyEvent) -> bytes:
+def encode_events(*events: protocol.AnyEvent) -> bytes:
     return b"".join(map(protocol.encode, events))
 
 
 def test_the_final_event_of_a_long_run_is_found(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
-    events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
+    events.write_bytes(encode_events(HELLO, *[STEP] * 2000, ERROR))
     assert len(events.read_bytes()) > 300_000
     assert read_final_event(events, 0) == ERROR
 
 
-@pytest.mark.parametrize(("later", "found"), [((), None), ((HELLO, STEP), None), ((HELLO, DONE), DONE)])
-@pytest.mark.parametrize("half", [b"", b'{"type":"step","st'])
+@pytest.mark.parametrize(("later", "expected"), [((), None), ((HELLO, STEP), None), ((HELLO, DONE), DONE)])
+@pytest.mark.parametrize("partial_line", [b"", b'{"type":"step","st'])
 def test_events_of_earlier_processes_are_ignored(
-    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: object, half: bytes
+    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], expected: object, partial_line: bytes
 ) -> None:
     events = tmp_path / "events.jsonl"
-    before = lines(HELLO, STEP, ERROR) + half
-    events.write_bytes(before + (b"\n" if half else b"") + lines(*later))
-    assert read_final_event(events, len(before)) == found
+    before = encode_events(HELLO, STEP, ERROR) + partial_line
+    events.write_bytes(before + (b"\n" if partial_line else b"") + encode_events(*later))
+    assert read_final_event(events, len(before)) == expected
 
 
 def test_a_missing_event_file_has_no_events(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def test_a_damaged_file_is_read_as_empty_notes(tmp_path: Path) -> None:
 def test_a_damaged_file_is_renamed_instead_of_overwritten(tmp_path: Path) -> None:
     (tmp_path / NOTES_FILE).write_bytes(b'{"note": "half of a no')
     run_notes.write_notes(tmp_path, NOTES)
-    (aside,) = tmp_path.glob(f"{NOTES_FILE}.damaged-*")
-    assert aside.read_bytes() == b'{"note": "half of a no'
+    (backup,) = tmp_path.glob(f"{NOTES_FILE}.damaged-*")
+    assert backup.read_bytes() == b'{"note": "half of a no'
     assert run_notes.read_notes(tmp_path) == NOTES
 
 
@@ -55,8 +55,8 @@ def test_a_refresh_reads_notes_that_another_window_changed(tmp_path: Path) -> No
     history = RunHistory(tmp_path)
     history.refresh()
     assert history.notes(run) == RunNotes()
-    history.set_notes(run, RunNotes(note="ours"))
-    assert history.notes(run).note == "ours"
-    run_notes.write_notes(run, RunNotes(note="of another window"))
+    history.set_notes(run, RunNotes(note="this window"))
+    assert history.notes(run).note == "this window"
+    run_notes.write_notes(run, RunNotes(note="another window"))
     history.refresh()
-    assert history.notes(run).note == "of another window"
+    assert history.notes(run).note == "another window"

@@ -45,8 +45,8 @@ def test_a_run_is_verified_by_its_name_or_folder(run: Path) -> None:
 
 
 def test_one_checkpoint_is_verified_by_its_folder(run: Path) -> None:
-    whole, damaged = (verify(str(run / "checkpoints" / name)) for name in ("step-00000005", "step-00000006"))
-    assert (whole.exit_code, whole.output.splitlines()) == (0, EXPECTED[:1])
+    intact, damaged = (verify(str(run / "checkpoints" / name)) for name in ("step-00000005", "step-00000006"))
+    assert (intact.exit_code, intact.output.splitlines()) == (0, EXPECTED[:1])
     assert (damaged.exit_code, damaged.output.splitlines()) == (1, EXPECTED[1:])
 
 
@@ -58,10 +58,10 @@ def test_a_renamed_checkpoint_is_verified(run: Path) -> None:
 
 def test_json_output_lists_the_problem_of_each_file(run: Path) -> None:
     result = verify(run.name, "--output", "json")
-    whole, damaged = map(json.loads, result.output.splitlines())
+    intact, damaged = map(json.loads, result.output.splitlines())
     assert result.exit_code == 1
-    assert (whole["checkpoint"], whole["intact"]) == ("step-00000005", True)
-    assert set(whole["files"].values()) == {None}
+    assert (intact["checkpoint"], intact["intact"]) == ("step-00000005", True)
+    assert set(intact["files"].values()) == {None}
     assert damaged["intact"] is False
     assert damaged["files"]["state.json"] == "the content of “state.json” has changed"
     assert Path(damaged["path"]) == run / "checkpoints" / "step-00000006"

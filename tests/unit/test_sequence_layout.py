@@ -21,27 +21,27 @@ Spans = list[tuple[int, int]]
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[list[int], int]:
-    """Lengths from 1 to the capacity, and the capacity."""
+    """Document lengths from 1 to a capacity, and the capacity."""
     capacity = draw(st.integers(1, 60))
     return draw(st.lists(st.integers(1, capacity), max_size=120)), capacity
 
 
 def reference_best_fit(sizes: list[int], capacity: int) -> int:
-    """Number of bins that best-fit decreasing needs."""
-    rooms: list[int] = []
+    """Return the number of bins of best-fit decreasing."""
+    free: list[int] = []  # per bin
     for size in sorted(sizes, reverse=True):
-        fitting = [at for at, room in enumerate(rooms) if room >= size]
+        fitting = [index for index, space in enumerate(free) if space >= size]
         if not fitting:
-            rooms.append(capacity - size)
+            free.append(capacity - size)
         else:
-            rooms[min(fitting, key=rooms.__getitem__)] -= size
-    return len(rooms)
+            free[min(fitting, key=free.__getitem__)] -= size
+    return len(free)
 
 
 @given(documents())
 @settings(max_examples=200, deadline=None)
-def test_packing_uses_each_document_once_and_never_exceeds_the_capacity(given: tuple[list[int], int]) -> None:
-    sizes, capacity = np.array(given[0], dtype=np.int64), given[1]
+def test_packing_uses_each_document_once_and_never_exceeds_the_capacity(case: tuple[list[int], int]) -> None:
+    sizes, capacity = np.array(case[0], dtype=np.int64), case[1]
     members, offsets = pack(sizes, capacity, key=7)
     assert sorted(members.tolist()) == list(range(len(sizes)))
     assert offsets[0] == 0
@@ -52,8 +52,8 @@ def test_packing_uses_each_document_once_and_never_exceeds_the_capacity(given: t
 
 @given(documents())
 @settings(max_examples=200, deadline=None)
-def test_packing_is_best_fit_decreasing(given: tuple[list[int], int]) -> None:
-    sizes, capacity = given
+def test_packing_is_best_fit_decreasing(case: tuple[list[int], int]) -> None:
+    sizes, capacity = case
     assert len(pack(np.array(sizes, np.int64), capacity, key=7)[1]) - 1 == reference_best_fit(sizes, capacity)
 
 
@@ -65,12 +65,9 @@ def test_typical_chat_lengths_leave_almost_no_padding() -> None:
 def test_packing_depends_only_on_lengths_and_key() -> None:
     sizes = np.array([5, 3, 3, 2, 2, 2, 1], dtype=np.int64)
     members, offsets = pack(sizes, 6, key=1)
-    assert [members[start:stop].tolist() for start, stop in pairwise(offsets)] == FIXED
+    assert [members[start:stop].tolist() for start, stop in pairwise(offsets)] == [[0, 6], [4, 5, 3], [2, 1]]
     many = np.full(1000, 3, dtype=np.int64)
     assert not np.array_equal(pack(many, 6, key=1)[0], pack(many, 6, key=2)[0])
-
-
-FIXED = [[0, 6], [4, 5, 3], [2, 1]]
 
 
 def test_packing_mixes_documents_and_sequences_of_all_lengths() -> None:
@@ -83,24 +80,24 @@ def test_packing_mixes_documents_and_sequences_of_all_lengths() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64])
-def test_the_expected_fill_without_packing_matches_random_batches(batch_size: int) -> None:
-    random = np.random.default_rng(1)
-    sizes = random.lognormal(4.5, 0.8, 64 * 300).astype(np.int64).clip(1, 500)
-    batches = random.permutation(sizes).reshape(-1, batch_size)
+def test_the_fill_ratio_without_packing_matches_random_batches(batch_size: int) -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.lognormal(4.5, 0.8, 64 * 300).astype(np.int64).clip(1, 500)
+    batches = rng.permutation(sizes).reshape(-1, batch_size)
     widths = np.minimum(-(-batches.max(axis=1) // 8) * 8, 500)
-    seen = sizes.sum() / (widths.sum() * batch_size)
+    fill_ratio = sizes.sum() / (widths.sum() * batch_size)
     layout = SequenceLayout(*[np.arange(0, dtype=np.uint32)] * 2, np.bincount(sizes, minlength=501), 0, 0)
-    assert layout.unpacked_fill_ratio(batch_size) == pytest.approx(seen, rel=0.02)
+    assert layout.unpacked_fill_ratio(batch_size) == pytest.approx(fill_ratio, rel=0.02)
 
 
-# --- which conversations can be used ---------------------------------------------------------------
+# --- usable conversations ----------------------------------------------------------------------------
 
 
 @st.composite
 def conversation(draw: st.DrawFn) -> tuple[int, Spans]:
     """Number of tokens, and trained spans: some empty, some at the first token, possibly none."""
     edges = sorted(draw(st.lists(st.integers(0, 14), max_size=6)))
-    spans = [(edges[at], edges[at + 1]) for at in range(0, len(edges) - 1, 2)]
+    spans = [(edges[i], edges[i + 1]) for i in range(0, len(edges) - 1, 2)]
     return draw(st.integers(max([1, *edges]), 16)), spans
 
 
@@ -118,22 +115,22 @@ def test_conversations_without_trained_tokens_after_truncation_are_unusable(
     tmp_path_factory: pytest.TempPathFactory, chats: list[tuple[int, Spans]], limit: int
 ) -> None:
     split = write_split(tmp_path_factory.mktemp("cache"), chats)
-    found = fit_conversations(split, 0, len(chats), limit)
-    for (length, spans), positions, usable, cut in zip(
-        chats, *map(list, (found.positions, found.usable, found.truncated)), strict=True
+    fit = fit_conversations(split, 0, len(chats), limit)
+    for (length, spans), positions, usable, truncated in zip(
+        chats, *map(list, (fit.positions, fit.usable, fit.truncated)), strict=True
     ):
-        learned = [at for start, stop in spans for at in range(start, stop) if 1 <= at <= limit]
-        assert usable == bool(learned)
+        trained = [index for start, stop in spans for index in range(start, stop) if 1 <= index <= limit]
+        assert usable == bool(trained)
         assert positions == min(length - 1, limit)
-        assert cut == (usable and length - 1 > limit)
+        assert truncated == (usable and length - 1 > limit)
     split.close()
 
 
-# --- all sequences of a split ---------------------------------------------------------------------
+# --- sequences of a split -------------------------------------------------------------------------
 
 
 CHATS: list[tuple[int, Spans]] = [(3 + 7 * n % 40, [(2, 3 + 7 * n % 40)]) for n in range(300)]
-DROPPED = (60, [(50, 60)])
+UNUSABLE = (60, [(50, 60)])
 
 
 def config(packing: bool) -> Config:
@@ -142,20 +139,21 @@ def config(packing: bool) -> Config:
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_sequences_contain_every_usable_conversation_once(tmp_path: Path, packing: bool) -> None:
-    write_split(tmp_path, [*CHATS, DROPPED])
-    write_split(tmp_path, [DROPPED], "validation")
-    found = build_sequences(tmp_path, 300, config(packing), NullReporter(), block_size=100)
-    held = [found["train"].documents(index) for index in range(found["train"].samples)]
-    assert sorted(number for numbers in held for number in numbers) == list(range(300))
-    assert all(sum(min(CHATS[number][0] - 1, 32) for number in numbers) <= 32 for numbers in held)
-    assert (sum(found["train"].lengths), found["train"].dropped) == (300, 1)
-    assert found["train"].truncated == sum(length > 33 for length, _ in CHATS)
-    assert found["train"].fill_ratio == pytest.approx(sum(min(n - 1, 32) for n, _ in CHATS) / 32 / len(held))
-    assert (found["validation"].samples, found["validation"].dropped) == (0, 1)
+    write_split(tmp_path, [*CHATS, UNUSABLE])
+    write_split(tmp_path, [UNUSABLE], "validation")
+    layouts = build_sequences(tmp_path, 300, config(packing), NullReporter(), block_size=100)
+    train, validation = layouts["train"], layouts["validation"]
+    sequences = [train.documents(index) for index in range(train.samples)]
+    assert sorted(number for numbers in sequences for number in numbers) == list(range(300))
+    assert all(sum(min(CHATS[number][0] - 1, 32) for number in numbers) <= 32 for numbers in sequences)
+    assert (sum(train.lengths), train.dropped) == (300, 1)
+    assert train.truncated == sum(length > 33 for length, _ in CHATS)
+    assert train.fill_ratio == pytest.approx(sum(min(n - 1, 32) for n, _ in CHATS) / 32 / len(sequences))
+    assert (validation.samples, validation.dropped) == (0, 1)
     if packing:
-        assert found["train"].fill_ratio > found["train"].unpacked_fill_ratio(batch_size=8)
+        assert train.fill_ratio > train.unpacked_fill_ratio(batch_size=8)
     else:
-        assert held == [[number] for number in range(300)]
+        assert sequences == [[number] for number in range(300)]
 
 
 def test_a_stop_interrupts_the_assignment(tmp_path: Path) -> None:

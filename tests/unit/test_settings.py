@@ -19,8 +19,8 @@ def test_settings_are_saved_and_loaded(tmp_path: Path) -> None:
     store.settings.values = {"batch_size": 4, "data": ["数据.txt"]}
     store.settings.add_recent_data("C:\\数据\\a.txt")
     store.save()
-    again = SettingsStore(store.path)
-    assert again.load() == store.settings
+    reloaded = SettingsStore(store.path)
+    assert reloaded.load() == store.settings
     assert [file.name for file in store.path.parent.iterdir()] == ["settings.json"]
 
 
@@ -31,7 +31,7 @@ def test_a_missing_file_yields_defaults_and_is_not_created(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"null", b'{"language": "zh"'])
-def test_a_damaged_file_is_moved_aside_and_replaced_by_defaults(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_renamed_and_replaced_by_defaults(tmp_path: Path, content: bytes) -> None:
     store = SettingsStore(tmp_path / "settings.json")
     store.path.write_bytes(content)
     assert store.load() == Settings()
@@ -43,8 +43,8 @@ def test_a_damaged_file_is_moved_aside_and_replaced_by_defaults(tmp_path: Path, 
 
 def test_only_invalid_values_are_replaced_by_defaults(tmp_path: Path) -> None:
     store = SettingsStore(tmp_path / "settings.json")
-    written = {"theme": "dark", "language": "klingon", "recent_data": [1], "from_the_future": {}, "log_scale": True}
-    store.path.write_text(json.dumps(written), encoding="utf-8")
+    content = {"theme": "dark", "language": "klingon", "recent_data": [1], "from_the_future": {}, "log_scale": True}
+    store.path.write_text(json.dumps(content), encoding="utf-8")
     loaded = store.load()
     assert loaded == Settings(theme="dark", log_scale=True)
     assert list(tmp_path.iterdir()) == [store.path]
@@ -56,14 +56,16 @@ def test_saving_to_an_invalid_folder_does_not_raise(tmp_path: Path) -> None:
 
 
 def test_recent_data_is_newest_first_unique_and_limited() -> None:
-    stored = Settings()
+    saved = Settings()
     for number in [*range(20), 18]:
-        stored.add_recent_data(f"f{number}")
-    assert stored.recent_data[:3] == ["f18", "f19", "f17"]
-    assert len(stored.recent_data) == len(set(stored.recent_data)) == MAX_RECENT_DATA
+        saved.add_recent_data(f"f{number}")
+    assert saved.recent_data[:3] == ["f18", "f19", "f17"]
+    assert len(saved.recent_data) == len(set(saved.recent_data)) == MAX_RECENT_DATA
 
 
-def test_the_configuration_folder_of_each_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_configuration_folder_follows_the_conventions_of_the_platform(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "chosen"))
     assert settings.config_folder() == tmp_path / "chosen"
     monkeypatch.delenv("TRAINDECK_CONFIG_DIR")

@@ -8,7 +8,7 @@ from trainer_core.config import knobs
 RATE, BATCH = knobs()["learning_rate"], knobs()["batch_size"]
 
 
-def test_values_are_separated_by_commas_or_spaces_ascii_or_chinese() -> None:
+def test_values_are_separated_by_ascii_or_chinese_punctuation_or_spaces() -> None:
     for text in ("1e-4, 3e-4,0.001", "1e-4 3e-4\t1e-3", "1e-4；3e-4，1e−3", "1e-4,1e-4,3e-4,,1e-3, "):
         assert sweep.parse_values(RATE, text) == ([1e-4, 3e-4, 1e-3], [])
 
@@ -64,8 +64,8 @@ def test_values_are_abbreviated_in_names() -> None:
         "rope_theta": (10_000.0, "rope-theta-10000"),
         "adam_epsilon": (1e-8, "adam-epsilon-1e-8"),
     }
-    for name, (value, text) in suffixes.items():
-        assert sweep.name_suffix(name, value) == text
+    for name, (value, suffix) in suffixes.items():
+        assert sweep.name_suffix(name, value) == suffix
 
 
 def test_numbers_choices_and_booleans_can_be_swept_but_not_texts() -> None:

@@ -16,7 +16,7 @@ from trainer_core.messages import is_known
 from trainer_core.runs.run_dir import RunState
 
 ROOT = Path(__file__).resolve().parents[2]
-BY_NAME = (
+COMPOSED_KEYS = (
     "launcher.", "bench.",  # tests/unit/test_launcher_texts.py
     "knob.", "knob_group.", "knob_unit.", "knob_value.", "knob_effect.", "message.", "fast_path.",
     "model_card.", "reason.", "position.",  # phrases of trainer_core/messages/data.py
@@ -25,7 +25,7 @@ BY_NAME = (
     "console.run_table.", "console.fast_path_table.", "check.label.", "check.verdict.",
     "common.state_", "common.phase_", "common.verdict_", "common.unit_", "common.pause_", "common.builtin_",
 )  # fmt: skip
-"""Prefixes of keys that code composes from names; the tests of these names check them."""
+"""Prefixes of keys that are composed at run time. Tests of the composed names check them."""
 
 
 def annotation(event: type, field: str) -> object:
@@ -36,8 +36,8 @@ def parameters(text: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
 
 
-def nodes(*folders: str) -> Iterator[tuple[ast.AST, str]]:
-    """Yield every node of the sources of these folders, and its file."""
+def iter_nodes(*folders: str) -> Iterator[tuple[ast.AST, str]]:
+    """Yield each node of the sources in these folders, and its file name."""
     for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             yield node, path.name
@@ -46,13 +46,14 @@ def nodes(*folders: str) -> Iterator[tuple[ast.AST, str]]:
 def literal_keys() -> Iterator[str]:
     """Yield every string literal that is a key of the catalogue."""
     known = texts.catalogue("en")
-    for node, _ in nodes("app", "trainer_core"):
+    for node, _ in iter_nodes("app", "trainer_core"):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
             yield node.value
 
 
-def calls(name: str, *folders: str) -> Iterator[tuple[ast.Call, str]]:
-    for node, file in nodes(*folders):
+def find_calls(name: str, *folders: str) -> Iterator[tuple[ast.Call, str]]:
+    """Yield each call of a function or method `name`, and its location."""
+    for node, file in iter_nodes(*folders):
         if isinstance(node, ast.Call) and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", "")):
             yield node, f"{file}:{node.lineno}"
 
@@ -68,25 +69,25 @@ def test_both_languages_have_the_same_keys_and_parameters() -> None:
 
 def test_every_key_in_the_sources_is_in_the_catalogue() -> None:
     known = texts.catalogue("en")
-    found = list(calls("tr", "app"))
-    assert len(found) > 500
-    for call, where in found:
+    tr_calls = list(find_calls("tr", "app"))
+    assert len(tr_calls) > 500
+    for call, location in tr_calls:
         if isinstance(call.args[0], ast.Constant):
-            assert call.args[0].value in known, where
+            assert call.args[0].value in known, location
 
 
 def test_the_terminal_passes_the_parameters_of_its_texts() -> None:
     known = texts.catalogue("en")
-    found = [
-        *calls("get", "trainer_core/console", "trainer_core/messages", "trainer_core/runs"),
-        *calls("text", "trainer_core/console"),
+    text_calls = [
+        *find_calls("get", "trainer_core/console", "trainer_core/messages", "trainer_core/runs"),
+        *find_calls("text", "trainer_core/console"),
     ]
     checked = 0
-    for call, where in found:
+    for call, location in text_calls:
         key = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else ""
-        given = {word.arg for word in call.keywords}
-        if isinstance(key, str) and key.partition(".")[0] in ("console", "check", "data_report") and None not in given:
-            assert given == parameters(known[key]), where
+        passed = {keyword.arg for keyword in call.keywords}
+        if isinstance(key, str) and key.partition(".")[0] in ("console", "check", "data_report") and None not in passed:
+            assert passed == parameters(known[key]), location
             checked += 1
     assert checked > 60
 
@@ -110,7 +111,7 @@ def test_texts_with_composed_keys_exist() -> None:
         )
 
 
-def test_names_that_the_window_displays_have_a_text() -> None:
+def test_states_phases_and_units_that_the_window_displays_have_a_text() -> None:
     groups = {
         "state": {*get_args(RunState), *(state.value for state in WindowRunState)},
         "phase": set(get_args(protocol.PhaseName)),
@@ -120,16 +121,16 @@ def test_names_that_the_window_displays_have_a_text() -> None:
         "builtin": {path.removeprefix("builtin:") for path in BUILTIN_DATASETS},
     }
     for group, names in groups.items():
-        found = {key for key in texts.catalogue("en") if key.startswith(f"common.{group}_")}
-        assert found == {f"common.{group}_{name}" for name in names}
+        keys = {key for key in texts.catalogue("en") if key.startswith(f"common.{group}_")}
+        assert keys == {f"common.{group}_{name}" for name in names}
 
 
 def test_every_key_is_used() -> None:
-    used = {key for key in literal_keys() if not key.startswith(BY_NAME)}
-    assert {key for key in texts.catalogue("en") if not key.startswith(BY_NAME)} == used
+    used = {key for key in literal_keys() if not key.startswith(COMPOSED_KEYS)}
+    assert {key for key in texts.catalogue("en") if not key.startswith(COMPOSED_KEYS)} == used
 
 
-def test_every_setting_has_a_label_a_help_text_and_its_effect() -> None:
+def test_every_setting_has_a_label_and_a_help_text() -> None:
     for language in ("en", "zh"):
         table = texts.catalogue(language)
         for name, knob in knobs().items():
@@ -141,7 +142,7 @@ def test_every_setting_has_a_label_a_help_text_and_its_effect() -> None:
     assert named == set(knobs())
 
 
-def test_every_choice_is_translated_or_a_name() -> None:
+def test_every_choice_is_translated_or_a_proper_name() -> None:
     names = {
         "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw", "muon",
         "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",
@@ -151,6 +152,6 @@ def test_every_choice_is_translated_or_a_name() -> None:
     assert offered - names == translated
 
 
-def test_an_unknown_message_code_is_not_known() -> None:
+def test_is_known_accepts_only_existing_message_codes() -> None:
     assert is_known("data.not_found")
     assert not is_known("data.no_such_code")

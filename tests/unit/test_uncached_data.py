@@ -48,11 +48,11 @@ def test_any_range_of_tokens_equals_that_of_the_token_cache(folder: Path, split:
     assert np.array_equal(cached.offsets, uncached.offsets)
     assert np.array_equal(cached.spans, uncached.spans)
     assert np.array_equal(cached.read(0, cached.tokens), uncached.read(0, uncached.tokens))
-    draw = np.random.default_rng(1)
-    again = pickle.loads(pickle.dumps(uncached))
-    for start, stop in np.sort(draw.integers(0, cached.tokens + 1, (60, 2)), axis=1).tolist():
-        assert np.array_equal(cached.read(start, stop), again.read(start, stop))
-    again.close()
+    rng = np.random.default_rng(1)
+    unpickled = pickle.loads(pickle.dumps(uncached))
+    for start, stop in np.sort(rng.integers(0, cached.tokens + 1, (60, 2)), axis=1).tolist():
+        assert np.array_equal(cached.read(start, stop), unpickled.read(start, stop))
+    unpickled.close()
 
 
 def test_rows_that_changed_after_preparation_raise_an_error(folder: Path) -> None:
