@@ -27,7 +27,7 @@ ROOT = Path(prepare.__file__).resolve().parents[2]
 
 @pytest.fixture
 def frequent_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches, each committed."""
+    """Small batches, and a commit after each."""
     monkeypatch.setattr(encoder, "_BATCH_CHARS", 4096)
     monkeypatch.setattr(encoder, "_COMMIT_INTERVAL_S", 0.0)
 
@@ -72,7 +72,7 @@ def test_batch_size_learning_rate_and_sequence_length_keep_the_cache(home: Path,
     assert prepare_files(text, batch_size=3, learning_rate=1e-2, max_seq_len=64, seed=7).folder == first.folder
 
 
-def test_changed_data_or_tokenizer_options_create_a_new_cache(home: Path, text: Path) -> None:
+def test_changed_data_or_tokenizer_settings_create_a_new_cache(home: Path, text: Path) -> None:
     folders = {
         prepare_files(text).folder,
         prepare_files(text, vocab_size=330).folder,
@@ -130,12 +130,12 @@ def test_a_reused_cache_obeys_the_current_bad_row_settings(home: Path, tmp_path:
 def test_a_complete_cache_whose_rename_failed_is_used_at_the_next_start(
     home: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def held(*_: Any) -> None:
+    def raise_in_use(*_: Any) -> None:
         raise PermissionError(13, "file in use")
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            cache.files, "replace", lambda source, target: held() if source.is_dir() else source.replace(target)
+            cache.files, "replace", lambda source, target: raise_in_use() if source.is_dir() else source.replace(target)
         )
         with pytest.raises(TraindeckError) as caught:
             prepare_files(text)
@@ -148,7 +148,7 @@ def test_a_complete_cache_whose_rename_failed_is_used_at_the_next_start(
 
 
 def test_the_cache_is_identical_after_any_number_of_stops(home: Path, text: Path, frequent_commits: None) -> None:
-    whole = read_files(prepare_files(text).folder)
+    expected = read_files(prepare_files(text).folder)
     cache.files.remove_tree(home / "cache")
     polls, stops, result = 0, 0, None
     while result is None:
@@ -157,9 +157,9 @@ def test_the_cache_is_identical_after_any_number_of_stops(home: Path, text: Path
             result = prepare_files(text, reporter=RecordingReporter(stop_at=polls))
         except StopRequested:
             stops += 1
-            assert [one for one in list_caches(home) if cache.read_meta(one)] == []
+            assert [folder for folder in list_caches(home) if cache.read_meta(folder)] == []
     assert stops > 3
-    assert read_files(result.folder) == whole
+    assert read_files(result.folder) == expected
     assert list_caches(home) == [result.folder]
 
 
@@ -169,68 +169,67 @@ def test_a_stopped_preparation_resumes_near_its_position(home: Path, text: Path,
     cache.files.remove_tree(home / "cache")
     with pytest.raises(StopRequested):
         prepare_files(text, reporter=RecordingReporter(stop_at=counting.polls - 3))
-    (building,) = [one for one in list_caches(home) if one.suffix == ".building"]
+    (building,) = [folder for folder in list_caches(home) if folder.suffix == ".building"]
     position = json.loads((building / "journal.json").read_bytes())["position"]
     assert position["file_counts"]["read"] > 20
-    rest = RecordingReporter()
-    prepare_files(text, reporter=rest)
-    assert rest.polls < counting.polls / 2
+    resumed = RecordingReporter()
+    prepare_files(text, reporter=resumed)
+    assert resumed.polls < counting.polls / 2
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_the_cache_is_identical_after_kills_at_any_moment(home: Path, text: Path, processes: int) -> None:
     assert start_preparation(text, text.parent, processes).communicate(timeout=60)[0]
     (folder,) = list_caches(home)
-    whole = read_files(folder)
+    expected = read_files(folder)
     cache.files.remove_tree(home / "cache")
-    draw, journal = random.Random(processes), home / "cache" / f"{folder.name}.building" / "journal.json"
+    rng, journal = random.Random(processes), home / "cache" / f"{folder.name}.building" / "journal.json"
     for _ in range(3):
         before = journal.read_bytes() if journal.exists() else b""
         process = start_preparation(text, text.parent, processes)
         while process.poll() is None and (not journal.exists() or journal.read_bytes() == before):
             time.sleep(0.01)
-        time.sleep(draw.uniform(0.0, 0.1))
+        time.sleep(rng.uniform(0.0, 0.1))
         process.kill()
         process.communicate()
         assert not (folder / cache.META_FILE).exists() or cache.read_meta(folder)
     assert start_preparation(text, text.parent, processes).communicate(timeout=60)[0]
-    assert read_files(folder) == whole
+    assert read_files(folder) == expected
 
 
 def test_preparation_restarts_if_committed_data_is_missing(home: Path, text: Path, frequent_commits: None) -> None:
     counting = RecordingReporter()
-    whole = read_files(prepare_files(text, reporter=counting).folder)
+    expected = read_files(prepare_files(text, reporter=counting).folder)
     cache.files.remove_tree(home / "cache")
     with pytest.raises(StopRequested):
         prepare_files(text, reporter=RecordingReporter(stop_at=counting.polls - 3))
-    (building,) = [one for one in list_caches(home) if one.suffix == ".building"]
+    (building,) = [folder for folder in list_caches(home) if folder.suffix == ".building"]
     tokens = building / "train" / "tokens.bin"
     os.truncate(tokens, 100)
-    assert read_files(prepare_files(text).folder) == whole
+    assert read_files(prepare_files(text).folder) == expected
 
 
 def test_a_resumed_preparation_does_not_retry_an_inexact_gigatoken(
     home: Path, text: Path, frequent_commits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: list[bool] = []
-    encode_all = prepare.encode_documents
+    gigatoken_used: list[bool] = []
+    original = prepare.encode_documents
 
     def encode(*arguments: Any) -> Any:
-        tried.append(arguments[-1])
+        gigatoken_used.append(arguments[-1])
         if arguments[-1]:
             raise prepare.EncoderMismatchError
-        return encode_all(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(prepare, "encode_documents", encode)
     counting = RecordingReporter()
-    whole = prepare_files(text, reporter=counting)
-    kept = read_files(whole.folder)
+    expected = read_files(prepare_files(text, reporter=counting).folder)
     cache.files.remove_tree(home / "cache")
-    tried.clear()
+    gigatoken_used.clear()
     with pytest.raises(StopRequested):
         prepare_files(text, reporter=RecordingReporter(stop_at=counting.polls - 3))
-    assert read_files(prepare_files(text).folder) == kept
-    assert tried == [True, False, False]
+    assert read_files(prepare_files(text).folder) == expected
+    assert gigatoken_used == [True, False, False]
 
 
 def test_worker_processes_exit_with_a_killed_parent(home: Path, tmp_path: Path) -> None:
@@ -238,8 +237,9 @@ def test_worker_processes_exit_with_a_killed_parent(home: Path, tmp_path: Path) 
     data.write_text("".join(f"Line {i} of a text about {i * 7} things.\n" for i in range(400_000)), encoding="utf-8")
     process = start_preparation(data, tmp_path, processes=2)
     workers: list[psutil.Process] = []
-    until = time.monotonic() + 60
-    while len(workers) < 3 and process.poll() is None and time.monotonic() < until:  # two, and what watches them
+    deadline = time.monotonic() + 60
+    expected = 3  # two workers and the resource tracker
+    while len(workers) < expected and process.poll() is None and time.monotonic() < deadline:
         workers = psutil.Process(process.pid).children(recursive=True)
         time.sleep(0.05)
     assert len(workers) >= 2
@@ -252,20 +252,20 @@ def test_worker_processes_exit_with_a_killed_parent(home: Path, tmp_path: Path) 
 def test_preparation_completes_after_a_worker_is_killed(
     home: Path, text: Path, frequent_commits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = read_files(prepare_files(text).folder)
+    expected = read_files(prepare_files(text).folder)
     cache.files.remove_tree(home / "cache")
     monkeypatch.setattr(encoder, "choose_num_processes", lambda *_: 2)
 
-    class Killer(RecordingReporter):
+    class WorkerKiller(RecordingReporter):
         def poll(self) -> None:
             super().poll()
             for child in psutil.Process().children() if self.polls > 10 else ():
-                with contextlib.suppress(psutil.NoSuchProcess):  # it has exited
+                with contextlib.suppress(psutil.NoSuchProcess):  # already exited
                     if "multiprocessing.spawn" in " ".join(child.cmdline()):
                         child.kill()
 
-    result = prepare_files(text, reporter=Killer())
-    assert read_files(result.folder) == whole
+    result = prepare_files(text, reporter=WorkerKiller())
+    assert read_files(result.folder) == expected
 
 
 def test_concurrent_processes_prepare_the_same_data_once(home: Path, text: Path) -> None:
@@ -287,10 +287,10 @@ def test_a_process_waiting_for_another_can_be_stopped(home: Path, text: Path) ->
 def test_a_full_disk_raises_an_error_and_leaves_no_files(
     home: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
+    def raise_disk_full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(TokenFileWriter, "add_block", full)
+    monkeypatch.setattr(TokenFileWriter, "add_block", raise_disk_full)
     with pytest.raises(TraindeckError) as caught:
         prepare_files(text)
     assert caught.value.code == "disk.full"
@@ -308,7 +308,7 @@ def test_a_cache_folder_that_cannot_be_created_raises_an_error(home: Path, text:
 def test_a_file_that_changes_while_it_is_read_raises_an_error_and_leaves_no_files(
     home: Path, text: Path, frequent_commits: None
 ) -> None:
-    class Writing(RecordingReporter):
+    class AppendingReporter(RecordingReporter):
         def poll(self) -> None:
             super().poll()
             if self.polls == 30:
@@ -316,6 +316,6 @@ def test_a_file_that_changes_while_it_is_read_raises_an_error_and_leaves_no_file
                     file.write("one more line\n")
 
     with pytest.raises(TraindeckError) as caught:
-        prepare_files(text, reporter=Writing())
+        prepare_files(text, reporter=AppendingReporter())
     assert caught.value.code == "data.changed_while_read"
     assert list_caches(home) == []

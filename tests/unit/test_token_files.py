@@ -28,20 +28,20 @@ def test_any_range_of_tokens_is_read_back(tmp_path: Path, vocab_size: int, width
 
 
 def test_a_writer_that_resumes_from_a_commit_writes_identical_files(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    documents = [random.integers(0, 500, random.integers(1, 30)).tolist() for _ in range(60)]
+    rng = np.random.default_rng(5)
+    documents = [rng.integers(0, 500, rng.integers(1, 30)).tolist() for _ in range(60)]
 
-    def write(writer: TokenFileWriter, part: list[list[int]]) -> TokenFileWriter:
-        for ids in part:
+    def write(writer: TokenFileWriter, documents: list[list[int]]) -> TokenFileWriter:
+        for ids in documents:
             add_document(writer, ids, [(0, 1), (len(ids) - 1, len(ids))])
         return writer
 
     write(TokenFileWriter(tmp_path / "uninterrupted", 500), documents).finish()
     expected = {file.name: file.read_bytes() for file in (tmp_path / "uninterrupted").iterdir()}
-    for until in (0, 1, 7, 31, 59):
-        folder = tmp_path / f"interrupted {until}"
-        first = write(TokenFileWriter(folder, 500), documents[:until])
+    for committed in (0, 1, 7, 31, 59):
+        folder = tmp_path / f"interrupted {committed}"
+        first = write(TokenFileWriter(folder, 500), documents[:committed])
         state = first.commit()
-        write(first, documents[until : until + 20]).abort()  # written, but not committed
-        write(TokenFileWriter(folder, 500, state), documents[until:]).finish()
+        write(first, documents[committed : committed + 20]).abort()  # written, not committed
+        write(TokenFileWriter(folder, 500, state), documents[committed:]).finish()
         assert {file.name: file.read_bytes() for file in folder.iterdir()} == expected

@@ -25,22 +25,16 @@ from trainer_core.data.tokenizing.conversations import SPECIAL_TOKENS
 from trainer_core.progress import StopRequested
 
 ROOT = Path(__file__).resolve().parents[2]
-ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())  # a character for each byte
-BYTE_ORDER = [
-    bpe._to_printable(bytes([value])) for value in range(256)
-]  # of equal counts, rustbpe merges the lowest ids
-FIRST = len(SPECIAL_TOKENS) + len(ALPHABET)
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())  # one character per byte
+BYTE_ORDER = [bpe._to_printable(bytes([value])) for value in range(256)]  # rustbpe breaks ties by the lowest id
+BASE_VOCAB_SIZE = len(SPECIAL_TOKENS) + len(ALPHABET)
 
 
-def nothing() -> None:
-    pass
+def train(texts: Iterable[str], vocab_size: int = 400, kind: PreTokenizer = "qwen2") -> Tokenizer:
+    return bpe.train(texts, vocab_size, kind, lambda: None)
 
 
-def trained(texts: Iterable[str], vocab_size: int = 400, kind: PreTokenizer = "qwen2") -> Tokenizer:
-    return bpe.train(texts, vocab_size, kind, nothing)
-
-
-def merges_of(tokenizer: Tokenizer) -> list[tuple[str, str]]:
+def read_merges(tokenizer: Tokenizer) -> list[tuple[str, str]]:
     return [(left, right) for left, right in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
@@ -59,7 +53,7 @@ kinds = st.sampled_from(list(REGEXES))
 def reference_merges(
     texts: Iterable[str], vocab_size: int, kind: PreTokenizer, alphabet: Sequence[str] = ALPHABET
 ) -> list[tuple[str, str]]:
-    """BPE by its definition: count all pairs, merge the first of the most frequent ones, and again."""
+    """BPE by its definition: repeatedly count all pairs and merge the most frequent one with the lowest ids."""
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     words = Counter(word for text in texts for word in split_by_regex(text, kind))
     tokens = list(alphabet)
@@ -77,32 +71,36 @@ def reference_merges(
         merges.append((tokens[best[0]], tokens[best[1]]))
         tokens.append("".join(merges[-1]))
         for sequence, _ in sequences:
-            place = 0
-            while place < len(sequence) - 1:
-                if (sequence[place], sequence[place + 1]) == best:
-                    sequence[place : place + 2] = [len(tokens) - 1]
-                place += 1
+            index = 0
+            while index < len(sequence) - 1:
+                if (sequence[index], sequence[index + 1]) == best:
+                    sequence[index : index + 2] = [len(tokens) - 1]
+                index += 1
     return merges
 
 
-few_signs = st.sampled_from(["ab", "aaab", "aab \n", "的一是 了", "a's12 !\n", "abcdefgh "])
-repetitive = few_signs.flatmap(lambda signs: st.lists(st.text(st.sampled_from(signs), max_size=120), max_size=6))
+alphabets = st.sampled_from(["ab", "aaab", "aab \n", "的一是 了", "a's12 !\n", "abcdefgh "])
+repetitive = alphabets.flatmap(
+    lambda characters: st.lists(st.text(st.sampled_from(characters), max_size=120), max_size=6)
+)
 
 
-@given(repetitive, st.sampled_from([FIRST + 6, 300, 400]), kinds)
+@given(repetitive, st.sampled_from([BASE_VOCAB_SIZE + 6, 300, 400]), kinds)
 @settings(max_examples=80, deadline=None)
 def test_merges_equal_those_of_the_definition_of_bpe(texts: list[str], vocab_size: int, kind: PreTokenizer) -> None:
-    assert merges_of(trained(texts, vocab_size, kind)) == reference_merges(texts, vocab_size, kind)
+    assert read_merges(train(texts, vocab_size, kind)) == reference_merges(texts, vocab_size, kind)
 
 
 @pytest.mark.parametrize("kind", REGEXES)
-def test_a_long_sample_merges_the_most_frequent_pairs(mixed: list[str], kind: PreTokenizer) -> None:
-    texts = ["".join(mixed)[:20_000]]
-    assert merges_of(trained(texts, FIRST + 50, kind)) == reference_merges(texts, FIRST + 50, kind, BYTE_ORDER)
+def test_a_long_sample_merges_the_most_frequent_pairs(mixed_texts: list[str], kind: PreTokenizer) -> None:
+    texts = ["".join(mixed_texts)[:20_000]]
+    assert read_merges(train(texts, BASE_VOCAB_SIZE + 50, kind)) == reference_merges(
+        texts, BASE_VOCAB_SIZE + 50, kind, BYTE_ORDER
+    )
 
 
 @pytest.fixture(scope="module")
-def mixed() -> list[str]:
+def mixed_texts() -> list[str]:
     """English, Chinese and code."""
     readmes = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md")]
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "trainer_core").glob("c*.py"))]
@@ -110,42 +108,42 @@ def mixed() -> list[str]:
 
 
 def test_a_long_sample_compresses_as_well_as_with_the_trainer_of_tokenizers(
-    mixed: list[str], monkeypatch: pytest.MonkeyPatch
+    mixed_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "".join(mixed_text(0.1, seed=1))
-    made = trained(mixed, 2000)
+    tokenizer = train(mixed_texts, 2000)
     monkeypatch.setattr(bpe, "_MIN_CHARS_PER_TOKEN", 10**9)
-    assert len(made.encode(text).ids) < 1.005 * len(trained(mixed, 2000).encode(text).ids)
+    assert len(tokenizer.encode(text).ids) < 1.005 * len(train(mixed_texts, 2000).encode(text).ids)
 
 
-def test_every_token_is_its_own_encoding(mixed: list[str]) -> None:
-    tokenizer = trained(mixed, 4000)
+def test_the_text_of_every_token_is_encoded_as_that_token(mixed_texts: list[str]) -> None:
+    tokenizer = train(mixed_texts, 4000)
     for token, number in tokenizer.get_vocab(with_added_tokens=False).items():
         if number >= len(SPECIAL_TOKENS):
-            assert [found.id for found in tokenizer.model.tokenize(token)] == [number]
+            assert [piece.id for piece in tokenizer.model.tokenize(token)] == [number]
 
 
 # --- the tokenizer ---------------------------------------------------------------------------------
 
 
-def test_ids_are_special_tokens_then_bytes_then_merges_up_to_vocab_size(mixed: list[str]) -> None:
+def test_ids_are_special_tokens_then_bytes_then_merges_up_to_vocab_size(mixed_texts: list[str]) -> None:
     for size in (300, 1000):
-        vocab = trained(mixed, size).get_vocab()
+        vocab = train(mixed_texts, size).get_vocab()
         tokens = sorted(vocab, key=lambda token: vocab[token])
-        assert tokens[:FIRST] == [*SPECIAL_TOKENS, *ALPHABET]
+        assert tokens[:BASE_VOCAB_SIZE] == [*SPECIAL_TOKENS, *ALPHABET]
         assert sorted(vocab.values()) == list(range(size))
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "\n", "a"], ["ab"], ["\ud800"]])
 @pytest.mark.parametrize("kind", REGEXES)
 def test_a_small_sample_yields_a_smaller_vocabulary(texts: list[str], kind: PreTokenizer) -> None:
-    tokenizer = trained(texts, 8192, kind)
-    assert tokenizer.get_vocab_size() == FIRST
+    tokenizer = train(texts, 8192, kind)
+    assert tokenizer.get_vocab_size() == BASE_VOCAB_SIZE
     assert tokenizer.decode(tokenizer.encode("好 ab").ids) == "好 ab"
 
 
 def test_qwen2_splits_digits_and_the_others_group_them() -> None:
-    lengths = [len(trained(["12345 " * 500], 300, kind).encode("12345").ids) for kind in REGEXES]
+    lengths = [len(train(["12345 " * 500], 300, kind).encode("12345").ids) for kind in REGEXES]
     assert dict(zip(REGEXES, lengths, strict=True)) == {"gpt-2": 1, "llama-bpe": 2, "qwen2": 5}
 
 
@@ -178,16 +176,16 @@ def test_a_stop_ends_the_child_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_child_process_trains_the_same_tokenizer(mixed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = trained(mixed, 2000).to_str()
+def test_a_child_process_trains_the_same_tokenizer(mixed_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = train(mixed_texts, 2000).to_str()
     monkeypatch.setattr(bpe, "_MAX_IN_PROCESS_CHARS", 0)
-    assert trained(mixed, 2000).to_str() == expected
+    assert train(mixed_texts, 2000).to_str() == expected
 
 
-def test_a_failed_child_process_raises_its_exit_code(monkeypatch: pytest.MonkeyPatch, mixed: list[str]) -> None:
+def test_a_failed_child_process_raises_its_exit_code(monkeypatch: pytest.MonkeyPatch, mixed_texts: list[str]) -> None:
     monkeypatch.setattr(bpe, "_MAX_IN_PROCESS_CHARS", 0)
     with pytest.raises(RuntimeError, match="exit code 1"):
-        bpe.train(mixed, 400, "unknown", nothing)  # type: ignore[arg-type]
+        bpe.train(mixed_texts, 400, "unknown", lambda: None)  # type: ignore[arg-type]
 
 
 def test_a_stop_interrupts_reading_the_sample() -> None:

@@ -1,4 +1,4 @@
-"""Tool calls: rendered by the chat template and trained on like any answer, or dropped and counted."""
+"""Tool calls: rendered by the chat template and in the loss, or dropped and counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer_core.data.tokenizing import tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
 
 Row = dict[str, Any]
-LAYOUT = ColumnMapping("messages", messages="messages", tools="tools")
+MAPPING = ColumnMapping("messages", messages="messages", tools="tools")
 
 WEATHER: Row = {
     "type": "function",
@@ -36,7 +36,7 @@ WEATHER: Row = {
 }
 
 
-def call(name: str = "get_weather", number: int = 1, **arguments: Any) -> Row:
+def tool_call(name: str = "get_weather", number: int = 1, **arguments: Any) -> Row:
     return {
         "id": f"call0000{number}",
         "type": "function",
@@ -48,59 +48,66 @@ def user(content: str) -> Row:
     return {"role": "user", "content": content}
 
 
-def calling(*calls: Row, **fields: Any) -> Row:
-    return {"role": "assistant", "content": None, "tool_calls": list(calls) or [call()], **fields}
+def assistant_calls(*calls: Row, **fields: Any) -> Row:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls) or [tool_call()], **fields}
 
 
-def result(content: str = '{"celsius": 21}', number: int = 1) -> Row:
+def tool_result(content: str = '{"celsius": 21}', number: int = 1) -> Row:
     return {"role": "tool", "name": "get_weather", "tool_call_id": f"call0000{number}", "content": content}
 
 
-def answer(content: str) -> Row:
+def assistant(content: str) -> Row:
     return {"role": "assistant", "content": content}
 
 
 CONVERSATIONS: dict[str, list[Row]] = {
-    "one call": [user("Weather in 北京?"), calling(), result(), answer("21 °C.")],
-    "system": [{"role": "system", "content": "Be brief."}, user("Weather?"), calling(), result(), answer("21 °C.")],
-    "ends with a call": [user("Hi"), answer("Hello"), user("Weather?"), calling()],
+    "one call": [user("Weather in 北京?"), assistant_calls(), tool_result(), assistant("21 °C.")],
+    "system": [
+        {"role": "system", "content": "Be brief."},
+        user("Weather?"),
+        assistant_calls(),
+        tool_result(),
+        assistant("21 °C."),
+    ],
+    "ends with a call": [user("Hi"), assistant("Hello"), user("Weather?"), assistant_calls()],
     "several turns": [
         user("Weather in 北京?"),
-        calling(),
-        result(),
-        answer("21 °C."),
+        assistant_calls(),
+        tool_result(),
+        assistant("21 °C."),
         user("And tomorrow?"),
-        calling(call(number=2)),
-        result("18", 2),
-        answer("18 °C."),
+        assistant_calls(tool_call(number=2)),
+        tool_result("18", 2),
+        assistant("18 °C."),
         user("Thanks"),
-        answer("Bye"),
+        assistant("Bye"),
     ],
     "calls in a row": [
         user("Both?"),
-        calling(),
-        result(),
-        calling(call(number=2)),
-        result("5", 2),
-        answer("21 and 5."),
+        assistant_calls(),
+        tool_result(),
+        assistant_calls(tool_call(number=2)),
+        tool_result("5", 2),
+        assistant("21 and 5."),
     ],
-    "no call": [user("Hi"), answer("Hello")],
+    "no call": [user("Hi"), assistant("Hello")],
 }
 
 
-def read(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
-    return columns.extract_turns({"messages": list(messages), "tools": list(tools) if tools else None}, LAYOUT)
+def parse_turns(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
+    return columns.extract_turns({"messages": list(messages), "tools": list(tools) if tools else None}, MAPPING)
 
 
-def rendered(codec: Codec, turns: Sequence[Turn]) -> str:
-    """What the template of a codec writes, marks and all."""
+def render(codec: Codec, turns: Sequence[Turn]) -> str:
+    """Return the text of the chat template, with special tokens."""
     pieces, _ = codec._select_template(turns).render(turns)
-    return "".join(one[0] if isinstance(one, tuple) else codec.tokenizer.id_to_token(one) for one in pieces)
+    return "".join(piece[0] if isinstance(piece, tuple) else codec.tokenizer.id_to_token(piece) for piece in pieces)
 
 
 def loss_texts(codec: Codec, turns: Sequence[Turn]) -> list[str]:
-    made = codec.encode_chats([turns])[0]
-    return [codec.decode(made.ids[slice(*span)].tolist(), skip_special_tokens=False) for span in made.spans]
+    """Return the decoded spans in the loss."""
+    encoded = codec.encode_chats([turns])[0]
+    return [codec.decode(encoded.ids[slice(*span)].tolist(), skip_special_tokens=False) for span in encoded.spans]
 
 
 # --- parity with transformers -------------------------------------------------------------------
@@ -108,17 +115,17 @@ def loss_texts(codec: Codec, turns: Sequence[Turn]) -> list[str]:
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
 def test_text_and_ids_equal_those_of_transformers(family: str) -> None:
-    codec, theirs = load_codec(family), load_transformers(family)
+    codec, reference = load_codec(family), load_transformers(family)
     for messages in CONVERSATIONS.values():
-        turns = read(messages)
+        turns = parse_turns(messages)
         assert list(codec.drop_unsupported_calls(turns)) == list(turns)
-        assert rendered(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
-        made = codec.encode_chats([turns])[0]
-        whole = theirs.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
-        assert made.ids.tolist() == whole[: len(made.ids)]
-        assert not theirs.decode(whole[len(made.ids) :], skip_special_tokens=True).strip()
-        before = messages[: [one["role"] for one in messages].index("assistant")]
-        prompt = theirs.apply_chat_template(before, tools=[WEATHER], add_generation_prompt=True, return_dict=False)
+        assert render(codec, turns) == reference.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+        encoded = codec.encode_chats([turns])[0]
+        ids = reference.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
+        assert encoded.ids.tolist() == ids[: len(encoded.ids)]
+        assert not reference.decode(ids[len(encoded.ids) :], skip_special_tokens=True).strip()
+        before = messages[: [message["role"] for message in messages].index("assistant")]
+        prompt = reference.apply_chat_template(before, tools=[WEATHER], add_generation_prompt=True, return_dict=False)
         assert codec.encode_prompt(turns[: 1 + len(before)]) == prompt
 
 
@@ -126,7 +133,7 @@ def test_text_and_ids_equal_those_of_transformers(family: str) -> None:
 def test_without_tools_the_text_equals_that_of_transformers(family: str) -> None:
     messages = CONVERSATIONS["no call"]
     expected = load_transformers(family).apply_chat_template(messages, tokenize=False)
-    assert rendered(load_codec(family), read(messages, None)) == expected
+    assert render(load_codec(family), parse_turns(messages, None)) == expected
 
 
 CALLS = {
@@ -143,136 +150,150 @@ ENDS = {"llama3.1-tools": "<|eot_id|>", "mistral-tools": "</s>"}
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
 def test_the_loss_covers_calls_with_their_end_token_but_no_results(family: str) -> None:
     codec, end = load_codec(family), ENDS.get(family, "<|im_end|>")
-    found = loss_texts(codec, read(CONVERSATIONS["several turns"]))
+    texts = loss_texts(codec, parse_turns(CONVERSATIONS["several turns"]))
     calls = [CALLS[family] % ((n, n) if "call0000" in CALLS[family] else n) for n in (1, 2)]
     expected = [calls[0], f"21 °C.{end}", calls[1], f"18 °C.{end}", f"Bye{end}"]
     if family == "qwen3-tools":
         expected[-1] = f"<think>\n\n</think>\n\n{expected[-1]}"
-    assert [one.strip() for one in found] == expected
+    assert [text.strip() for text in texts] == expected
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-tools", "qwen3-tools"])
 def test_text_before_a_call_and_several_calls_are_one_span(family: str) -> None:
-    messages = [user("Both?"), calling(call(), call(number=2), content="Let me look."), result(), result("5", 2)]
-    turns = read([*messages, answer("21 and 5.")])
+    messages = [
+        user("Both?"),
+        assistant_calls(tool_call(), tool_call(number=2), content="Let me look."),
+        tool_result(),
+        tool_result("5", 2),
+    ]
+    turns = parse_turns([*messages, assistant("21 and 5.")])
     calls = [(CALLS[family] % n).removesuffix("<|im_end|>") for n in (1, 2)]
     assert loss_texts(load_codec(family), turns)[0] == "Let me look.\n" + "\n".join(calls) + "<|im_end|>"
     expected = load_transformers(family).apply_chat_template(
-        [*messages, answer("21 and 5.")], tools=[WEATHER], tokenize=False
+        [*messages, assistant("21 and 5.")], tools=[WEATHER], tokenize=False
     )
-    assert rendered(load_codec(family), turns) == expected
+    assert render(load_codec(family), turns) == expected
 
 
 def test_an_answer_after_several_results_is_in_the_loss() -> None:
-    calls = [user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5.")]
-    turns = read([*calls, user("Thanks"), answer("Bye")])
+    calls = [
+        user("Both?"),
+        assistant_calls(tool_call(), tool_call(number=2)),
+        tool_result(),
+        tool_result("5", 2),
+        assistant("21 and 5."),
+    ]
+    turns = parse_turns([*calls, user("Thanks"), assistant("Bye")])
     for family in ("mistral-tools", "hermes-tools", "qwen3-tools"):
         end = ENDS.get(family, "<|im_end|>")
         assert loss_texts(load_codec(family), turns)[1].strip() == f"21 and 5.{end}"
 
 
 def test_a_template_may_omit_the_text_before_a_call() -> None:
-    turns = read([user("Weather?"), calling(content="Let me look."), result(), answer("21 °C.")])
+    turns = parse_turns([user("Weather?"), assistant_calls(content="Let me look."), tool_result(), assistant("21 °C.")])
     assert loss_texts(load_codec("llama3.1-tools"), turns)[0] == CALLS["llama3.1-tools"] % 1
 
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
 def test_tools_calls_and_results_never_become_special_tokens(family: str) -> None:
     codec = load_codec(family)
-    marks = {number for number, one in codec.tokenizer.get_added_tokens_decoder().items() if one.special}
-    spelled = " ".join(one.content for one in codec.tokenizer.get_added_tokens_decoder().values() if one.special)
+    special = {
+        number: token.content for number, token in codec.tokenizer.get_added_tokens_decoder().items() if token.special
+    }
+    spelled = " ".join(special.values())
     tool = json.loads(json.dumps(WEATHER).replace("Today's", f"{spelled} Today's"))
-    evil = [user("Hi"), calling(call(city=spelled)), result(spelled), answer(spelled)]
-    tame = [user("Hi"), calling(call(city="x")), result("x"), answer("x")]
-    made, expected = (codec.encode_chats([read(rows, [tool])])[0] for rows in (evil, tame))
-    assert [n for n in made.ids.tolist() if n in marks] == [n for n in expected.ids.tolist() if n in marks]
-    assert len(made.spans) == len(expected.spans) == 2
-    call_text = codec.decode(made.ids[slice(*made.spans[0])].tolist())
+    hostile = [user("Hi"), assistant_calls(tool_call(city=spelled)), tool_result(spelled), assistant(spelled)]
+    harmless = [user("Hi"), assistant_calls(tool_call(city="x")), tool_result("x"), assistant("x")]
+    encoded, expected = (codec.encode_chats([parse_turns(rows, [tool])])[0] for rows in (hostile, harmless))
+    assert [n for n in encoded.ids.tolist() if n in special] == [n for n in expected.ids.tolist() if n in special]
+    assert len(encoded.spans) == len(expected.spans) == 2
+    call_text = codec.decode(encoded.ids[slice(*encoded.spans[0])].tolist())
     assert json.dumps({"city": spelled}, ensure_ascii=False) in call_text
 
 
 def test_all_calls_of_a_long_conversation_are_in_the_loss() -> None:
-    """Also behind the turns for which the prompt is rendered."""
-    turns = [[user(f"Weather in {n} days?"), calling(), result(), answer("21 °C.")] for n in range(30)]
+    turns = [[user(f"Weather in {n} days?"), assistant_calls(), tool_result(), assistant("21 °C.")] for n in range(30)]
     for family in TOOL_FAMILIES:
-        found = loss_texts(load_codec(family), read([message for turn in turns for message in turn]))
-        assert len(found) == 60
-        assert all("get_weather" in one for one in found[::2])
+        texts = loss_texts(load_codec(family), parse_turns([message for turn in turns for message in turn]))
+        assert len(texts) == 60
+        assert all("get_weather" in text for text in texts[::2])
 
 
-@pytest.mark.parametrize("number", ["call_abcdefghijklmnopqrstuv", None])
-def test_call_ids_are_shortened_if_the_template_requires_it(number: str | None) -> None:
-    """As Mistral's; ids are labels, and nearly all data has them as OpenAI writes them, or none."""
-    codec, theirs = load_codec("mistral-tools"), load_transformers("mistral-tools")
-    messages = [json.loads(json.dumps(one)) for one in CONVERSATIONS["one call"]]
-    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = number
-    turns = codec.drop_unsupported_calls(read(messages))
+@pytest.mark.parametrize("call_id", ["call_abcdefghijklmnopqrstuv", None])
+def test_call_ids_are_shortened_if_the_template_requires_it(call_id: str | None) -> None:
+    """The template of Mistral requires ids of 9 characters. Most data has longer ids or none."""
+    codec, reference = load_codec("mistral-tools"), load_transformers("mistral-tools")
+    messages = [json.loads(json.dumps(message)) for message in CONVERSATIONS["one call"]]
+    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = call_id
+    turns = codec.drop_unsupported_calls(parse_turns(messages))
     short = columns.turn_fields(turns[2])["tool_calls"][0]["id"]
     assert re.fullmatch("[a-z0-9]{9}", short)
     messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = short
-    assert rendered(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
-    assert codec.encode_chats([read(messages)])[0].dropped_turns == 0
+    assert render(codec, turns) == reference.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    assert codec.encode_chats([parse_turns(messages)])[0].dropped_turns == 0
 
 
-# --- what cannot be rendered ------------------------------------------------------------------------
+# --- unsupported calls ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["llama2", "gemma", "deepseek", "unigram", "mistral", "llama3"])
 def test_a_template_without_tool_support_gets_no_calls(family: str) -> None:
     codec = load_codec(family)
-    (made,) = codec.encode_chats([read(CONVERSATIONS["several turns"])])
-    alone = [one for one in CONVERSATIONS["several turns"] if one["role"] != "tool" and not one.get("tool_calls")]
-    assert made.dropped_turns == 4
-    assert made.ids.tolist() == codec.encode_chats([read(alone, None)])[0].ids.tolist()
+    (encoded,) = codec.encode_chats([parse_turns(CONVERSATIONS["several turns"])])
+    messages = CONVERSATIONS["several turns"]
+    remaining = [message for message in messages if message["role"] != "tool" and not message.get("tool_calls")]
+    assert encoded.dropped_turns == 4
+    assert encoded.ids.tolist() == codec.encode_chats([parse_turns(remaining, None)])[0].ids.tolist()
 
 
-def test_only_calls_that_the_template_refuses_are_dropped() -> None:
+def test_only_calls_that_the_template_rejects_are_dropped() -> None:
     codec = load_codec("llama3.1-tools")
-    turns = read([user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5."),
-                  user("More?"), calling(), result(), answer("21")])  # fmt: skip
-    (made,) = codec.encode_chats([turns])
-    assert made.dropped_turns == 3  # one turn with two calls, and their results
-    assert [codec.decode(made.ids[slice(*span)].tolist()) for span in made.spans] == [
+    two_calls = [user("Both?"), assistant_calls(tool_call(), tool_call(number=2)), tool_result(), tool_result("5", 2)]
+    one_call = [user("More?"), assistant_calls(), tool_result(), assistant("21")]
+    turns = parse_turns([*two_calls, assistant("21 and 5."), *one_call])
+    (encoded,) = codec.encode_chats([turns])
+    assert encoded.dropped_turns == 3  # one turn with two calls, and their results
+    assert [codec.decode(encoded.ids[slice(*span)].tolist()) for span in encoded.spans] == [
         "21 and 5.", (CALLS["llama3.1-tools"] % 1).removesuffix("<|eot_id|>"), "21",
     ]  # fmt: skip
 
 
 def test_a_conversation_of_dropped_calls_only_is_not_a_bad_row() -> None:
-    refused: list[int] = []
+    rejected: list[int] = []
     chats = load_codec("unigram").encode_chats(
-        [read([user("Weather?"), calling()]), read([user("Hi"), answer("Hello")])],
-        lambda number, error: refused.append(number),
+        [parse_turns([user("Weather?"), assistant_calls()]), parse_turns([user("Hi"), assistant("Hello")])],
+        lambda number, error: rejected.append(number),
     )
-    assert (refused, chats[0].dropped_turns, len(chats[0].ids)) == ([], 1, 0)
+    assert (rejected, chats[0].dropped_turns, len(chats[0].ids)) == ([], 1, 0)
     assert len(chats[1].ids) > 0
 
 
-def chats_file(folder: Path, count: int = 1200) -> Path:
+def write_chats(folder: Path, count: int = 1200) -> Path:
     path = folder / "chats.jsonl"
     rows = [
-        {"messages": [*CONVERSATIONS["one call"][:-1], answer(f"{n} °C.")], "tools": [WEATHER]} for n in range(count)
+        {"messages": [*CONVERSATIONS["one call"][:-1], assistant(f"{n} °C.")], "tools": [WEATHER]} for n in range(count)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def test_dropped_calls_are_counted_and_do_not_end_preparation(tmp_path: Path) -> None:
-    reporter, path = RecordingReporter(), chats_file(tmp_path)
-    made = prepare_files(path, reporter=reporter, max_seq_len=128)
-    assert made.train.documents + made.validation.documents == 1200
+    reporter, path = RecordingReporter(), write_chats(tmp_path)
+    prepared = prepare_files(path, reporter=reporter, max_seq_len=128)
+    assert prepared.train.documents + prepared.validation.documents == 1200
     assert reporter.warnings == {"data.turns_left_out": {"count": 2400}}
     config = Config(data=[str(path)], vocab_size=320, max_seq_len=128)
-    assert report_prepared_data(made, config).skipped_turns == 2400
+    assert report_prepared_data(prepared, config).skipped_turns == 2400
     assert preview(config, RecordingReporter()).skipped_turns == 2400
 
 
 def test_supported_calls_are_in_the_token_cache(tmp_path: Path) -> None:
-    reporter, given = RecordingReporter(), model_folder(tmp_path / "given", "qwen2.5-tools")
-    made = prepare_files(chats_file(tmp_path, 60), reporter=reporter, max_seq_len=2048, tokenizer=str(given))
+    reporter, model = RecordingReporter(), model_folder(tmp_path / "model", "qwen2.5-tools")
+    prepared = prepare_files(write_chats(tmp_path, 60), reporter=reporter, max_seq_len=2048, tokenizer=str(model))
     assert reporter.warnings == {}
-    assert made.train.documents + made.validation.documents == 60
-    split = made.open_split("train")
-    text = made.load_codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
+    assert prepared.train.documents + prepared.validation.documents == 60
+    split = prepared.open_split("train")
+    text = prepared.load_codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
     assert text.count(CALLS["qwen2.5-tools"] % 1) == split.documents
     assert len(split.spans) == 2 * split.documents
 
@@ -283,53 +304,52 @@ def test_tokens_of_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
 
     rows = [{"messages": CONVERSATIONS["one call"], "tools": json.dumps([WEATHER])} for _ in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
-    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "mistral-tools")), "max_seq_len": 2048}
-    kept = prepare_files(tmp_path / "chats.parquet", **knobs).open_split("train")
+    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "model", "mistral-tools")), "max_seq_len": 2048}
+    cached = prepare_files(tmp_path / "chats.parquet", **knobs).open_split("train")
     direct = prepare_files(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
-    assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
+    assert cached.read(0, cached.tokens).tolist() == direct.read(0, direct.tokens).tolist()
     messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
-    expected = load_codec("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
-    assert kept.read(0, int(kept.offsets[1])).tolist() == expected
+    expected = load_codec("mistral-tools").encode_chats([parse_turns(messages)])[0].ids.tolist()
+    assert cached.read(0, int(cached.offsets[1])).tolist() == expected
 
 
-def test_a_dropped_last_call_leaves_the_answer_before_it_as_the_last(tmp_path: Path) -> None:
-    """Also where the last call is left out: then the answer before it is asked for."""
+def test_a_conversation_whose_last_call_is_dropped_ends_with_the_answer_before_it() -> None:
     codec = load_codec("unigram")
-    kept = columns.trim_after_last_answer(
-        codec.drop_unsupported_calls(read([user("Hi"), answer("Hello"), user("Weather?"), calling()]))
+    trimmed = columns.trim_after_last_answer(
+        codec.drop_unsupported_calls(parse_turns([user("Hi"), assistant("Hello"), user("Weather?"), assistant_calls()]))
     )
-    assert kept[1:] == [("user", "Hi"), ("assistant", "Hello")]
+    assert trimmed[1:] == [("user", "Hi"), ("assistant", "Hello")]
 
 
 # --- formats of rows -----------------------------------------------------------------
 
-EXPECTED = read(CONVERSATIONS["one call"])
+EXPECTED = parse_turns(CONVERSATIONS["one call"])
 
 
 def test_arguments_may_be_json_text() -> None:
-    written_as_text = call()
-    written_as_text["function"]["arguments"] = json.dumps(written_as_text["function"]["arguments"])
-    messages = [user("Weather in 北京?"), calling(written_as_text), result(), answer("21 °C.")]
-    assert read(messages) == EXPECTED
+    json_call = tool_call()
+    json_call["function"]["arguments"] = json.dumps(json_call["function"]["arguments"])
+    messages = [user("Weather in 北京?"), assistant_calls(json_call), tool_result(), assistant("21 °C.")]
+    assert parse_turns(messages) == EXPECTED
     row = {"messages": json.dumps(messages), "tools": json.dumps([WEATHER]), "parallel_tool_calls": False}
-    assert columns.extract_turns(row, LAYOUT) == EXPECTED
+    assert columns.extract_turns(row, MAPPING) == EXPECTED
 
 
-@pytest.mark.parametrize(("arguments", "kept"), [("", {}), (None, {}), ("not JSON", "not JSON"), ("[1]", "[1]")])
-def test_arguments_that_are_no_object_are_unchanged(arguments: Any, kept: Any) -> None:
-    one = {"type": "function", "function": {"name": "f", "arguments": arguments}}
-    turns = read([user("Hi"), calling(one)])
-    assert columns.turn_fields(turns[-1])["tool_calls"][0]["function"]["arguments"] == kept
+@pytest.mark.parametrize(("arguments", "expected"), [("", {}), (None, {}), ("not JSON", "not JSON"), ("[1]", "[1]")])
+def test_arguments_other_than_objects_are_unchanged(arguments: Any, expected: Any) -> None:
+    function_call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    turns = parse_turns([user("Hi"), assistant_calls(function_call)])
+    assert columns.turn_fields(turns[-1])["tool_calls"][0]["function"]["arguments"] == expected
 
 
 def test_the_older_function_format_is_read() -> None:
-    function = call()["function"]
-    older = {
+    function = tool_call()["function"]
+    message = {
         "role": "assistant",
         "content": None,
         "function_call": {**function, "arguments": json.dumps(function["arguments"])},
     }
-    messages = [user("Hi"), older, {"role": "function", "name": "get_weather", "content": "21"}, answer("21")]
+    messages = [user("Hi"), message, {"role": "function", "name": "get_weather", "content": "21"}, assistant("21")]
     turns = columns.extract_turns({"messages": messages, "functions": [WEATHER["function"]]},
                              ColumnMapping("messages", messages="messages", tools="functions"))  # fmt: skip
     assert turns[0] == (columns.TOOLS_ROLE, json.dumps([WEATHER], ensure_ascii=False))
@@ -338,7 +358,7 @@ def test_the_older_function_format_is_read() -> None:
 
 
 def test_sharegpt_roles_for_calls_and_results_are_read() -> None:
-    function = call()["function"]
+    function = tool_call()["function"]
     conversation = [
         {"from": "human", "value": "Hi"},
         {"from": "function_call", "value": json.dumps(function)},
@@ -352,39 +372,44 @@ def test_sharegpt_roles_for_calls_and_results_are_read() -> None:
 
 
 def test_nulls_of_arrow_tables_are_removed_from_calls() -> None:
-    filled = {**call(), "index": None}
-    filled["function"] = {**filled["function"], "arguments": {"city": "北京", "days": 1, "unit": None}}
-    rows = [{**one, "tool_calls": None} for one in CONVERSATIONS["one call"]]
-    rows[1] = calling(filled, name=None, tool_call_id=None)
+    with_nulls = {**tool_call(), "index": None}
+    with_nulls["function"] = {**with_nulls["function"], "arguments": {"city": "北京", "days": 1, "unit": None}}
+    rows = [{**message, "tool_calls": None} for message in CONVERSATIONS["one call"]]
+    rows[1] = assistant_calls(with_nulls, name=None, tool_call_id=None)
     tool = {**WEATHER, "strict": None}
-    assert read(rows, [tool]) == EXPECTED
-    assert rendered(load_codec("llama3.1-tools"), read(rows)) == rendered(load_codec("llama3.1-tools"), EXPECTED)
+    assert parse_turns(rows, [tool]) == EXPECTED
+    assert render(load_codec("llama3.1-tools"), parse_turns(rows)) == render(load_codec("llama3.1-tools"), EXPECTED)
 
 
 def test_a_turn_of_weight_0_is_not_in_the_loss() -> None:
     for family in ("unigram", "qwen2.5", "llama3"):
-        messages = [user("Hi"), {**answer("Nonsense"), "weight": 0}, user("Hi!"), {**answer("Hello"), "weight": 1}]
-        codec, turns = load_codec(family), read(messages, None)
-        made, plain = codec.encode_chats([turns])[0], codec.encode_chats([[turn[:2] for turn in turns]])[0]
-        assert made.ids.tolist() == plain.ids.tolist()
-        assert [codec.decode(made.ids[slice(*span)].tolist()) for span in made.spans] == ["Hello"]
-    assert read([*messages, user("More?"), {**answer("No"), "weight": 0}], None) == turns
+        messages = [
+            user("Hi"),
+            {**assistant("Nonsense"), "weight": 0},
+            user("Hi!"),
+            {**assistant("Hello"), "weight": 1},
+        ]
+        codec, turns = load_codec(family), parse_turns(messages, None)
+        encoded, unweighted = codec.encode_chats([turns])[0], codec.encode_chats([[turn[:2] for turn in turns]])[0]
+        assert encoded.ids.tolist() == unweighted.ids.tolist()
+        assert [codec.decode(encoded.ids[slice(*span)].tolist()) for span in encoded.spans] == ["Hello"]
+    assert parse_turns([*messages, user("More?"), {**assistant("No"), "weight": 0}], None) == turns
 
 
 @pytest.mark.parametrize(
     ("messages", "tools", "reason"),
     [
-        ([user("Hi"), calling({"type": "function", "function": {"arguments": {}}})], None, "names no function"),
+        ([user("Hi"), assistant_calls({"type": "function", "function": {"arguments": {}}})], None, "names no function"),
         ([user("Hi"), {"role": "function_call", "content": "not JSON"}], None, "names no function"),
-        ([user("Hi"), calling(call(when=b"bytes"))], None, "unsupported value"),
-        ([user("Hi"), answer("Hello")], ["not a tool"], "not a list of tools"),
+        ([user("Hi"), assistant_calls(tool_call(when=b"bytes"))], None, "unsupported value"),
+        ([user("Hi"), assistant("Hello")], ["not a tool"], "not a list of tools"),
         ([user("Hi"), {"role": "assistant", "content": None, "tool_calls": []}], None, "has no text"),
-        ([user("Hi"), {**answer("Hello"), "weight": 0}], None, "has no answer"),
+        ([user("Hi"), {**assistant("Hello"), "weight": 0}], None, "has no answer"),
     ],
 )
 def test_an_invalid_call_is_a_bad_row(messages: list[Row], tools: Any, reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
-        read(messages, tools)
+        parse_turns(messages, tools)
 
 
 def test_deeply_nested_arguments_are_a_bad_row() -> None:
@@ -392,7 +417,7 @@ def test_deeply_nested_arguments_are_a_bad_row() -> None:
     for _ in range(5000):
         deep = [deep]
     with pytest.raises(BadRow, match="unsupported value"):
-        read([user("Hi"), calling(call(deep=deep))])
+        parse_turns([user("Hi"), assistant_calls(tool_call(deep=deep))])
 
 
 # --- checkpoints ------------------------------------------------------------------------------
@@ -404,23 +429,23 @@ def test_transformers_renders_calls_from_a_checkpoint_in_the_same_way(tmp_path: 
     codec, messages = load_codec(family), CONVERSATIONS["one call"]
     codec.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_bytes(codec.config_json("sft", 256))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    again = Codec.load(tmp_path / "tokenizer.json")
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    loaded = Codec.load(tmp_path / "tokenizer.json")
     expected = load_transformers(family).apply_chat_template(messages, tools=[WEATHER], tokenize=False)
-    assert theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False) == expected
-    assert rendered(again, EXPECTED) == expected
+    assert reference.apply_chat_template(messages, tools=[WEATHER], tokenize=False) == expected
+    assert render(loaded, EXPECTED) == expected
 
 
 def test_the_tool_use_template_file_is_read(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = model_folder(tmp_path, "hermes-tools")
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    default, tool_use = (one["template"] for one in config.pop("chat_template"))
+    default, tool_use = (entry["template"] for entry in config.pop("chat_template"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(default, encoding="utf-8")
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "tool_use.jinja").write_text(tool_use, encoding="utf-8")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    expected = theirs.apply_chat_template(CONVERSATIONS["one call"], tools=[WEATHER], tokenize=False)
-    assert rendered(codec, EXPECTED) == expected == rendered(load_codec("hermes-tools"), EXPECTED)
+    reference = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = reference.apply_chat_template(CONVERSATIONS["one call"], tools=[WEATHER], tokenize=False)
+    assert render(codec, EXPECTED) == expected == render(load_codec("hermes-tools"), EXPECTED)
