@@ -30,7 +30,7 @@ def test_values_are_compared_after_conversion() -> None:
     assert command_line.train_arguments(None, {"learning_rate": "1e-5"}) == ["train", "--learning-rate", "1e-05"]
 
 
-def test_flags_of_booleans_lists_and_values_that_start_with_a_dash() -> None:
+def test_booleans_lists_and_values_with_a_leading_dash_become_flags() -> None:
     changed = {"qkv_bias": True, "tie_embeddings": False, "sample_prompts": ["从前 有", "-x"], "mixed_precision": "no"}
     assert command_line.train_arguments(None, changed) == [
         "train",
@@ -42,10 +42,10 @@ def test_flags_of_booleans_lists_and_values_that_start_with_a_dash() -> None:
 
 
 def test_data_and_run_folder_have_their_own_flags() -> None:
-    found = command_line.train_arguments(
+    arguments = command_line.train_arguments(
         presets.load("cpu"), {"data": ["ignored"], "preset": "ignored"}, ["a b.txt", "-c.txt"], "runs/x"
     )
-    assert found[3:] == ["--data", "a b.txt", "--data=-c.txt", "--run-dir", "runs/x"]
+    assert arguments[3:] == ["--data", "a b.txt", "--data=-c.txt", "--run-dir", "runs/x"]
     quickstart = presets.load("quickstart")
     expected = ["train", "--preset", "quickstart"]
     assert command_line.train_arguments(quickstart, {}, quickstart.knobs["data"]) == expected
@@ -62,77 +62,89 @@ def test_the_trainer_parses_the_arguments_to_the_same_configuration(
     changed = {"batch_size": 3, "qk_norm": True, "learning_rate": 1 / 3000, "sample_prompts": ["a b", "-c"]}
     data, preset = [str(tmp_path / "数据 集" / "a&b.txt")], presets.load("quickstart")
     arguments = command_line.train_arguments(preset, changed, data)
-    seen: list[dict[str, Any]] = []
+    parsed: list[dict[str, Any]] = []
 
     def plan(flags: dict[str, Any]) -> NoReturn:
-        seen.append(dict(flags))
+        parsed.append(dict(flags))
         raise TraindeckError("internal")
 
     monkeypatch.setattr(run_plan, "plan_run", plan)
     CliRunner().invoke(cli.commands, arguments)
-    assert run_plan.build_config(seen[0]) == config.resolve(
+    assert run_plan.build_config(parsed[0]) == config.resolve(
         [preset.layer(), ConfigLayer("form", {**changed, "data": data})]
     )
 
 
-ODD = ["plain", "with space", "", "C:\\数据\\", "C:\\a b\\", 'say "hi"', 'a\\"b', "a&b|c>d", "100%", "a\tb", "it's"]
+SPECIAL_ARGUMENTS = [
+    "plain",
+    "with space",
+    "",
+    "C:\\数据\\",
+    "C:\\a b\\",
+    'say "hi"',
+    'a\\"b',
+    "a&b|c>d",
+    "100%",
+    "a\tb",
+    "it's",
+]
 
 
 def windows_argv(line: str) -> list[str]:
     """Parse as CommandLineToArgvW does, without `""` inside quotes."""
-    found: list[str] = []
-    current, quoted, started, place = "", False, False, 0
-    while place < len(line):
-        slashes = len(line[place:]) - len(line[place:].lstrip("\\"))
-        place += slashes
-        letter = line[place : place + 1]
-        place += 1
-        current += "\\" * (slashes // 2 if letter == '"' else slashes)
+    arguments: list[str] = []
+    current, quoted, started, index = "", False, False, 0
+    while index < len(line):
+        slashes = len(line[index:]) - len(line[index:].lstrip("\\"))
+        index += slashes
+        character = line[index : index + 1]
+        index += 1
+        current += "\\" * (slashes // 2 if character == '"' else slashes)
         started = started or slashes > 0
-        if letter == '"' and slashes % 2:
+        if character == '"' and slashes % 2:
             current += '"'
-        elif letter == '"':
+        elif character == '"':
             quoted, started = not quoted, True
-        elif letter in (" ", "\t") and not quoted:
+        elif character in (" ", "\t") and not quoted:
             if started:
-                found.append(current)
+                arguments.append(current)
             current, started = "", False
         else:
-            current, started = current + letter, started or bool(letter)
-    return [*found, current] if started else found
+            current, started = current + character, started or bool(character)
+    return [*arguments, current] if started else arguments
 
 
 def powershell_argv(line: str) -> list[str]:
-    """Parse words, single-quoted strings, and verbatim arguments after `--%`."""
-    found: list[str] = []
-    place = 0
-    while place < len(line):
-        rest = line[place:]
+    """Parse as PowerShell does: words, single-quoted strings, and verbatim arguments after `--%`."""
+    arguments: list[str] = []
+    index = 0
+    while index < len(line):
+        rest = line[index:]
         if rest.startswith("--% "):
-            return [*found, *windows_argv(rest[4:])]
+            return [*arguments, *windows_argv(rest[4:])]
         word = re.match(r"(?:'((?:[^'‘’‚‛]|(['‘’‚‛])\2)*)'|([^\s'\"$`(){};,|&<>@#]+))(?:\s+|$)", rest)
         assert word is not None, rest
-        found.append(re.sub("([‘’‚‛'])\\1", r"\1", word[1]) if word[3] is None else word[3])
-        place += word.end()
-    return found
+        arguments.append(re.sub("([‘’‚‛'])\\1", r"\1", word[1]) if word[3] is None else word[3])
+        index += word.end()
+    return arguments
 
 
 def cmd_argv(line: str) -> list[str]:
-    """Remove the carets outside of quotes, and parse the rest."""
-    passed, quoted, place = "", False, 0
-    while place < len(line):
-        letter = line[place]
-        if letter == "^" and not quoted:
-            place += 1
-            letter = line[place]
-        elif letter == '"':
+    """Parse as cmd.exe does: remove carets outside of quotes."""
+    unescaped, quoted, index = "", False, 0
+    while index < len(line):
+        character = line[index]
+        if character == "^" and not quoted:
+            index += 1
+            character = line[index]
+        elif character == '"':
             quoted = not quoted
         else:
-            assert letter != "%", line
-            assert quoted or letter not in "&|<>()", line
-        passed += letter
-        place += 1
-    return windows_argv(passed)
+            assert character != "%", line
+            assert quoted or character not in "&|<>()", line
+        unescaped += character
+        index += 1
+    return windows_argv(unescaped)
 
 
 @pytest.mark.parametrize("program", ["python", "D:\\My Tools (1)\\it's\\python.exe"])
@@ -140,16 +152,20 @@ def test_shells_parse_a_command_line_to_the_same_arguments(program: str) -> None
     def line(arguments: list[str], shell: command_line.Shell) -> str:
         return command_line.join_for_shell(arguments, shell, program=[program])
 
-    assert shlex.split(line(ODD, "bash")) == [program, *ODD]
-    assert cmd_argv(line(ODD, "cmd")) == [program, *ODD]
-    for arguments in (ODD, *([odd] for odd in ODD), ["--learning-rate", "1e-05", "--data=-c.txt", "--batch-size", "8"]):
-        found = powershell_argv(line(arguments, "powershell").removeprefix("& "))
-        assert found == [program, *arguments], line(arguments, "powershell")
+    assert shlex.split(line(SPECIAL_ARGUMENTS, "bash")) == [program, *SPECIAL_ARGUMENTS]
+    assert cmd_argv(line(SPECIAL_ARGUMENTS, "cmd")) == [program, *SPECIAL_ARGUMENTS]
+    for arguments in (
+        SPECIAL_ARGUMENTS,
+        *([argument] for argument in SPECIAL_ARGUMENTS),
+        ["--learning-rate", "1e-05", "--data=-c.txt", "--batch-size", "8"],
+    ):
+        parsed = powershell_argv(line(arguments, "powershell").removeprefix("& "))
+        assert parsed == [program, *arguments], line(arguments, "powershell")
 
 
 def test_special_characters_of_cmd_are_quoted() -> None:
-    for letter in "&|<>^()!;'` \t$*?[]{}~#":
-        assert command_line.join_for_shell([f"a{letter}b"], "cmd", program=["p"]).endswith(f'"a{letter}b"')
+    for character in "&|<>^()!;'` \t$*?[]{}~#":
+        assert command_line.join_for_shell([f"a{character}b"], "cmd", program=["p"]).endswith(f'"a{character}b"')
     assert command_line.join_for_shell(["100%"], "cmd", program=["p"]).endswith('^"100^%^"')
 
 

@@ -53,19 +53,19 @@ def test_uninstall_removes_runs_and_settings_only_on_request(
     assert {path.name for path in installation.iterdir()} == remaining
 
 
-def test_uninstall_removes_the_compile_cache_outside_of_a_path_with_spaces(
+def test_uninstall_removes_the_compile_cache_outside_of_a_home_folder_with_spaces(
     installation: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    person, home = tmp_path_factory.mktemp("person"), installation / "my runs"
+    user_folder, home = tmp_path_factory.mktemp("user"), installation / "my runs"
     home.mkdir()
     for variable in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(variable, str(person))
+        monkeypatch.setenv(variable, str(user_folder))
     monkeypatch.setenv("TRAINDECK_HOME", str(home))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    compiled = compilation.cache_folder()
-    (compiled / "graphs").mkdir(parents=True)
+    cache = compilation.cache_folder()
+    (cache / "graphs").mkdir(parents=True)
     assert train_gpu.main(["uninstall", "--yes"]) == 0
-    assert not compiled.exists()
+    assert not cache.exists()
 
 
 def test_uninstall_without_confirmation_removes_nothing(
@@ -73,19 +73,18 @@ def test_uninstall_without_confirmation_removes_nothing(
 ) -> None:
     before = sorted(installation.rglob("*"))
 
-    def no_terminal(_: str) -> str:
+    def raise_eof(_: str) -> str:
         raise EOFError
 
-    monkeypatch.setattr("builtins.input", no_terminal)
+    monkeypatch.setattr("builtins.input", raise_eof)
     assert train_gpu.main(["uninstall"]) == 3
     assert sorted(installation.rglob("*")) == before
     assert str(installation / ".venv") in capsys.readouterr().err
 
 
-def test_uninstall_keeps_foreign_shortcuts_and_files(
+def test_uninstall_keeps_shortcuts_of_other_copies_and_unrelated_files(
     installation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A shortcut of another copy of Traindeck, and other files in the folder of the settings."""
     (installation / "Traindeck.lnk").write_bytes("C:\\another Traindeck".encode("utf-16-le"))
     (installation / "settings" / "mine.txt").touch()
     monkeypatch.setattr("builtins.input", lambda _: "y")

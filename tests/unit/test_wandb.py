@@ -29,7 +29,7 @@ from pathlib import Path
 class errors:
     class CommError(Exception): pass
 class Settings:
-    def __init__(self, **given): pass
+    def __init__(self, **options): pass
 class Table:
     def __init__(self, columns, data): self.data = data
 class Run:
@@ -38,26 +38,26 @@ class Run:
     def put(self, *entry):
         line = json.dumps(entry, default=lambda table: table.data)
         with self.path.open("a", encoding="utf-8") as file: file.write(line + "\\n")
-    def define_metric(self, *args, **given): pass
+    def define_metric(self, *args, **options): pass
     def log(self, values): self.put("log", values)
     def finish(self): self.put("finish", self.summary)
-def init(**given):
+def init(**options):
     print("a stray print")
-    BEHAVE
-    run = Run(Path(given["dir"]) / "sent.jsonl")
-    run.put("init", {"mode": given.get("mode"), "id": given["id"], "project": given["project"], "name": given["name"]})
+    BEHAVIOUR
+    run = Run(Path(options["dir"]) / "sent.jsonl")
+    run.put("init", {"mode": options.get("mode"), **{key: options[key] for key in ("id", "project", "name")}})
     return run
 """
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Installs a `wandb` whose `init` first does what is given."""
+def install_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Function that installs a fake `wandb`. Its argument is code that `init` runs first."""
 
     def install(behaviour: str = "pass") -> None:
         folder = tmp_path / "packages"
         folder.mkdir()
-        (folder / "wandb.py").write_text(FAKE.replace("BEHAVE", behaviour), encoding="utf-8")
+        (folder / "wandb.py").write_text(FAKE.replace("BEHAVIOUR", behaviour), encoding="utf-8")
         monkeypatch.syspath_prepend(str(folder))
         monkeypatch.setenv("PYTHONPATH", str(folder))
 
@@ -76,7 +76,7 @@ def ignore(error: TraindeckError) -> None:
     pass
 
 
-def sent(run_path: Path) -> list[list[Any]]:
+def read_sent(run_path: Path) -> list[list[Any]]:
     return [json.loads(line) for line in (run_path / "sent.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -88,14 +88,14 @@ def test_a_missing_package_is_reported_immediately(run_path: Path, monkeypatch: 
     assert "wandb" in str(caught.value.params["reason"])
 
 
-def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
-    installed()
+def test_metrics_are_logged_by_path(install_wandb: Any, run_path: Path) -> None:
+    install_wandb()
     sink = WandbSink(run_path, ignore)
     for event in EVENTS.values():
         sink.write(event)
     sink.close()
     assert sink.problem is None
-    entries = sent(run_path)
+    entries = read_sent(run_path)
     assert entries[0][0] == "init"
     assert (entries[0][1]["project"], entries[0][1]["name"]) == ("mine", "运行 1")
     logged: dict[str, Any] = {}
@@ -109,11 +109,11 @@ def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
     assert entries[-1][1]["done/steps"] == 2100
 
 
-def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
-    installed()
+def test_a_resumed_run_has_the_same_id(install_wandb: Any, run_path: Path) -> None:
+    install_wandb()
     for _ in range(2):
         WandbSink(run_path, ignore).close()
-    first, second = [values["id"] for kind, values in sent(run_path) if kind == "init"]
+    first, second = [values["id"] for kind, values in read_sent(run_path) if kind == "init"]
     assert first == second
 
 
@@ -125,35 +125,35 @@ def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
         ("import nothing_of_this_name", "nothing_of_this_name"),
     ],
 )
-def test_a_failed_start_is_reported_once(installed: Any, run_path: Path, behaviour: str, reason: str) -> None:
-    installed(behaviour)
-    told: list[TraindeckError] = []
-    sink = WandbSink(run_path, told.append)
+def test_a_failed_start_is_reported_once(install_wandb: Any, run_path: Path, behaviour: str, reason: str) -> None:
+    install_wandb(behaviour)
+    errors: list[TraindeckError] = []
+    sink = WandbSink(run_path, errors.append)
     deadline = time.monotonic() + 20
-    while not told and time.monotonic() < deadline:
+    while not errors and time.monotonic() < deadline:
         sink.write(EVENTS[protocol.Step])
         time.sleep(0.01)
     sink.close()
-    (error,) = told
+    (error,) = errors
     assert error.code == "wandb.unavailable"
     assert reason in str(error.params["reason"])
     assert sink.problem is error
 
 
-def test_without_the_service_the_run_is_stored_offline(installed: Any, run_path: Path) -> None:
-    installed("if given.get('mode') != 'offline': raise errors.CommError('no network')")
+def test_without_the_service_the_run_is_stored_offline(install_wandb: Any, run_path: Path) -> None:
+    install_wandb("if options.get('mode') != 'offline': raise errors.CommError('no network')")
     sink = WandbSink(run_path, ignore)
     sink.write(EVENTS[protocol.Eval])
     sink.close()
-    assert sent(run_path)[0][1]["mode"] == "offline"
-    assert "eval/loss" in sent(run_path)[1][1]
+    assert read_sent(run_path)[0][1]["mode"] == "offline"
+    assert "eval/loss" in read_sent(run_path)[1][1]
     assert sink.problem is not None
 
 
 def test_a_hanging_service_does_not_block_training(
-    installed: Any, run_path: Path, monkeypatch: pytest.MonkeyPatch
+    install_wandb: Any, run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed("time.sleep(30)")
+    install_wandb("time.sleep(30)")
     monkeypatch.setattr(wandb, "_CLOSE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(wire, "_DRAIN_TIMEOUT_S", 0.2)
     sink = WandbSink(run_path, ignore)
@@ -170,8 +170,8 @@ def test_a_hanging_service_does_not_block_training(
     sink._child.wait()
 
 
-def test_a_callback_that_raises_is_ignored(installed: Any, run_path: Path) -> None:
-    installed("raise ValueError('no')")
+def test_an_exception_in_the_error_callback_is_ignored(install_wandb: Any, run_path: Path) -> None:
+    install_wandb("raise ValueError('no')")
 
     def fail(error: TraindeckError) -> None:
         raise RuntimeError("the wire is closed")
@@ -181,13 +181,13 @@ def test_a_callback_that_raises_is_ignored(installed: Any, run_path: Path) -> No
     assert sink.problem is not None
 
 
-def test_wandb_is_not_imported_into_the_trainer(installed: Any, run_path: Path) -> None:
-    installed()
+def test_wandb_is_not_imported_into_the_trainer(install_wandb: Any, run_path: Path) -> None:
+    install_wandb()
     WandbSink(run_path, ignore).close()
     assert "wandb" not in sys.modules
 
 
-def test_threads_end_on_close(installed: Any, run_path: Path) -> None:
-    installed()
+def test_threads_end_on_close(install_wandb: Any, run_path: Path) -> None:
+    install_wandb()
     WandbSink(run_path, ignore).close()
     assert "wandb" not in [thread.name for thread in threading.enumerate()]
