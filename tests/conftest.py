@@ -1,4 +1,4 @@
-"""Fixtures of all tests: independent of how this process was started."""
+"""Settings of all tests, independent of how the process was started."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 
 from tests import slow
 
-# Durations on a busy machine are not failures.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+# No time limits: they would fail on a busy machine.
+settings.register_profile("no_deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no_deadline")
 
-# Child processes inherit signals that a background shell or `nohup` ignores.
+# A background shell or `nohup` ignores these signals, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -21,11 +21,11 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of tests/slow.py `slow`, and the short case of each group `smoke`."""
-    everything = tuple(entry for entries in slow.SLOW.values() for entry in entries)
+    """Add the markers `slow` and `smoke` according to tests/slow.py."""
+    slow_tests = tuple(entry for entries in slow.SLOW.values() for entry in entries)
     for item in items:
-        test = item.nodeid.removeprefix("tests/")
-        if slow.matches(test, everything):
+        test_id = item.nodeid.removeprefix("tests/")
+        if slow.matches(test_id, slow_tests):
             item.add_marker("slow")
-        if slow.matches(test, slow.SMOKE):
+        if slow.matches(test_id, slow.SMOKE):
             item.add_marker("smoke")

@@ -15,10 +15,10 @@ from trainer_core.runs.run_dir import RunDir
 
 _GIB = 1024**3
 _SAMPLE_TEXTS = (
-    (" total = 0\n    for i in range(n):\n        the the self", "a first guess at indentation"),
-    (" path):\n        return self._name\n    def __init__(self, name):", ""),
-    (' path):\n        """Return the file name."""\n        if not path:\n            return None', ""),
-    (' path, mode=\'r\'):\n        """Open a file and return a stream."""\n        return open(path, mode)', ""),
+    " total = 0\n    for i in range(n):\n        the the self",
+    " path):\n        return self._name\n    def __init__(self, name):",
+    ' path):\n        """Return the file name."""\n        if not path:\n            return None',
+    ' path, mode=\'r\'):\n        """Open a file and return a stream."""\n        return open(path, mode)',
 )
 
 _PATHS = [
@@ -54,40 +54,40 @@ _ROWS = [
 
 
 def events(
-    config: Config, *, steps: int, every: int, gpu: bool, done: bool, began: float
+    config: Config, *, steps: int, every: int, gpu: bool, done: bool, started_at: float
 ) -> Iterator[protocol.AnyEvent]:
-    """Events of a run: loss that falls as a power law, noise, evaluations, samples, checkpoints."""
+    """Events of a run whose loss follows a power law with noise, with an event every `every` steps."""
     rng = random.Random(7)
     devices = ["NVIDIA RTX A6000"] if gpu else ["cpu"]
     total = steps if done else int(steps * 1.6)
     yield protocol.Hello(
-        t=began, pid=4242, run_dir="", traindeck="0.1.0", python="3.12", torch="2.13.0", devices=devices,
+        t=started_at, pid=4242, run_dir="", traindeck="0.1.0", python="3.12", torch="2.13.0", devices=devices,
         config=to_dict(config), precision="bf16" if gpu else "fp32", fast_paths=_PATHS[6:9] if gpu else [],
     )  # fmt: skip
-    yield protocol.Phase(t=began, phase="preparing")
+    yield protocol.Phase(t=started_at, phase="preparing")
     yield protocol.Ready(
-        t=began + 4, task="pretrain", train_documents=9120, train_tokens=48_210_000, validation_documents=480,
+        t=started_at + 4, task="pretrain", train_documents=9120, train_tokens=48_210_000, validation_documents=480,
         validation_tokens=2_530_000, vocab_size=config.vocab_size, parameters=27_400_000, steps_per_epoch=total,
         total_steps=total, fast_paths=_PATHS if gpu else [],
     )  # fmt: skip
     if gpu:
-        yield protocol.Compiled(t=began + 4, step=0, compile_s=34.2, fast_paths=_PATHS)
-    yield protocol.Phase(t=began + 4, phase="training", step=0)
+        yield protocol.Compiled(t=started_at + 4, step=0, compile_s=34.2, fast_paths=_PATHS)
+    yield protocol.Phase(t=started_at + 4, phase="training", step=0)
     speed = 92_000.0 if gpu else 5_400.0
     tokens_per_step = config.effective_batch * config.max_seq_len
     best = math.inf
     for step in range(every, steps + 1, every):
-        now = began + 4 + step * tokens_per_step / speed
-        true = 1.35 + 7.4 * (step + 12) ** -0.31
-        shape = 0.55 + 0.45 * math.cos(math.pi * step / total)
-        rate = config.learning_rate * min(1.0, step / config.warmup_steps) * shape
-        norm = 0.4 + 2.2 / step**0.3 + abs(rng.gauss(0, 0.09))
-        pace = speed * rng.gauss(1.0, 0.015) * (0.72 if step % (40 * every) == 0 else 1.0)
+        now = started_at + 4 + step * tokens_per_step / speed
+        trend = 1.35 + 7.4 * (step + 12) ** -0.31
+        decay = 0.55 + 0.45 * math.cos(math.pi * step / total)
+        learning_rate = config.learning_rate * min(1.0, step / config.warmup_steps) * decay
+        grad_norm = 0.4 + 2.2 / step**0.3 + abs(rng.gauss(0, 0.09))
+        tokens_per_s = speed * rng.gauss(1.0, 0.015) * (0.72 if step % (40 * every) == 0 else 1.0)
         yield protocol.Step(
             t=now, step=step, epoch=step / total, tokens=step * tokens_per_step, samples=step * config.effective_batch,
-            loss=true + rng.gauss(0, 0.07), learning_rate=rate, grad_norm=norm,
-            tokens_per_s=pace, samples_per_s=pace / config.max_seq_len, mfu=0.41 if gpu else None,
-            time_ms=_time(step, every, rng),
+            loss=trend + rng.gauss(0, 0.07), learning_rate=learning_rate, grad_norm=grad_norm,
+            tokens_per_s=tokens_per_s, samples_per_s=tokens_per_s / config.max_seq_len, mfu=0.41 if gpu else None,
+            time_ms=_step_time(step, every, rng),
         )  # fmt: skip
         if gpu and step % (10 * every) == 0:
             yield from _performance(now, step, speed, rng)
@@ -107,27 +107,27 @@ def events(
         )
         yield _hardware(now, gpu, step, rng)
         if step % (20 * every) == 0:
-            loss = true + 0.11 + (0.04 if step > 0.8 * steps else 0.0)
+            loss = trend + 0.11 + (0.04 if step > 0.8 * steps else 0.0)
             yield protocol.Eval(
                 t=now, step=step, loss=loss, perplexity=math.exp(loss), tokens=51_200, seconds=1.2, best=loss < best
             )
             best = min(best, loss)
-            text, _ = _SAMPLE_TEXTS[min(3, 4 * step // (steps + 1))]
+            text = _SAMPLE_TEXTS[min(3, 4 * step // (steps + 1))]
             yield protocol.Sample(t=now, step=step, prompt="def open_file(self,", text=text)
         if step % (40 * every) == 0:
             name = checkpoint_dir.folder_name(step)
             yield protocol.Checkpoint(t=now, step=step, path=name, bytes=76_000_000, seconds=0.8, kind="regular")
-    end = began + 5 + steps * tokens_per_step / speed
+    end = started_at + 5 + steps * tokens_per_step / speed
     if done:
         yield protocol.Done(
             t=end, reason="finished", steps=steps, total_steps=total, best_loss=best, final_loss=best,
-            seconds=end - began, tokens_per_s=speed, tokens=steps * tokens_per_step,
+            seconds=end - started_at, tokens_per_s=speed, tokens=steps * tokens_per_step,
             model=checkpoint_dir.folder_name(steps),
         )  # fmt: skip
 
 
-def _time(step: int, every: int, rng: random.Random) -> protocol.StepTime:
-    """Times of a step: slower at first, and with a checkpoint at intervals."""
+def _step_time(step: int, every: int, rng: random.Random) -> protocol.StepTime:
+    """Times of a step. The first steps and steps with a checkpoint are slower."""
     slow = 1.0 + 0.5 * math.exp(-step / (4 * every)) + abs(rng.gauss(0, 0.02))
     saving = 6.0 if step % (40 * every) == 0 else 0.0
     return protocol.StepTime(
@@ -157,13 +157,13 @@ def write_run(
     path: Path, preset: str, data: list[str], *, steps: int = 2000, every: int = 5, gpu: bool = True, done: bool = True,
     age_s: float = 3600.0,
 ) -> RunDir:  # fmt: skip
-    """A run folder with its configuration, events and the manifests of its last checkpoint."""
+    """Write a run folder with its configuration, its events and its last checkpoint."""
     run = RunDir(path)
     run.create()
     loaded = presets.load(preset)
     config = Config(**{**loaded.knobs, "preset": preset, "data": data})
     run.write_config(config)
-    simulated = events(config, steps=steps, every=every, gpu=gpu, done=done, began=time.time() - age_s)
+    simulated = events(config, steps=steps, every=every, gpu=gpu, done=done, started_at=time.time() - age_s)
     with run.events.open("wb") as file:
         for number, event in enumerate(simulated, 1):
             event.seq = number

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import psutil
 import yaml
-from demo_run import write_run
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.pages.runs.page import RunsPage
+from tests.gui.conftest import LEFT
+from tests.gui.demo_run import write_run
 from trainer_core.runs import checkpoint_dir
 
-LEFT = Qt.MouseButton.LeftButton
 
-
-def add(home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, steps: int = 60, **knobs: object) -> Path:
-    """Write a run with checkpoints at a third of its steps and at its end; `knobs`: settings in its configuration."""
+def add_run(
+    home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, steps: int = 60, **knobs: object
+) -> Path:
+    """Write a run with checkpoints at a third of its steps and at its end. `knobs` override its settings."""
     run = write_run(
         home / "runs" / name, "cpu", ["D:/资料/books.jsonl"], steps=steps, every=5, gpu=False, done=done, age_s=age_s
     )
@@ -34,7 +34,7 @@ def add(home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, step
     return run.path
 
 
-def lock(path: Path) -> None:
+def lock_run(path: Path) -> None:
     """Lock a run as if this process trained it."""
     owner = {"pid": os.getpid(), "started": psutil.Process().create_time()}
     (path / "run.lock").write_text(json.dumps(owner), encoding="utf-8")
@@ -47,8 +47,7 @@ def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
     return page
 
 
-def focus(qtbot: QtBot, page: RunsPage) -> None:
-    """Focus the table."""
+def focus_table(qtbot: QtBot, page: RunsPage) -> None:
     page.window().activateWindow()
     page.table.setFocus()
     qtbot.waitUntil(page.table.hasFocus)
@@ -58,14 +57,15 @@ def names(page: RunsPage) -> list[str]:
     return [row.run.name for row in page.table.shown_rows()]
 
 
-def press(qtbot: QtBot, controller: Controller, name: str) -> None:
+def press_button(qtbot: QtBot, controller: Controller, name: str) -> None:
+    """Click the button with an object name."""
     button = controller.window.findChild(QPushButton, name)
     assert button is not None
     page = controller.window.runs
 
     def is_enabled() -> None:
-        chosen = [row.run.name for row in page.table.selected_rows()]
-        assert button.isEnabled(), f"{name} is disabled; selected: {chosen} of {names(page)}"
+        selected = [row.run.name for row in page.table.selected_rows()]
+        assert button.isEnabled(), f"{name} is disabled; selected: {selected} of {names(page)}"
 
     qtbot.waitUntil(is_enabled, timeout=10_000)
     qtbot.mouseClick(button, LEFT)

@@ -1,4 +1,4 @@
-"""Helpers of the tests of the setup form: fields, typed text, dropped files."""
+"""Helpers for tests of the setup form: fields, typed text, dropped files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.pages.setup.all_settings import AllSettingsPage
 from app.pages.setup.knob_field import KnobField
+from tests.gui.conftest import LEFT
 
-LEFT = Qt.MouseButton.LeftButton
 _ACTIONS = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
-_ELSEWHERE = QPoint(600, 300)  # in the window, outside of the setup panel
-
-
-def click(qtbot: QtBot, button: QWidget) -> None:
-    assert button.isEnabled()
-    qtbot.mouseClick(button, LEFT)
+_OUTSIDE_SETUP_PANEL = QPoint(600, 300)  # in the window
 
 
 def main_field(controller: Controller, name: str) -> KnobField:
@@ -67,24 +62,24 @@ def type_text(qtbot: QtBot, editor: QWidget, text: str) -> None:
 
 
 def description(widget: QWidget) -> str:
-    """What a screen reader reads after the name."""
+    """The accessible description, which a screen reader reads after the name."""
     return QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Description)
 
 
 def mime_data(*paths: Path | str) -> QMimeData:
-    """Dragged files, or other URLs."""
+    """Dragged files (`Path`) and other URLs (`str`)."""
     mime = QMimeData()
     mime.setUrls([QUrl.fromLocalFile(str(path)) if isinstance(path, Path) else QUrl(path) for path in paths])
     return mime
 
 
-def drag(widget: QWidget, mime: QMimeData, position: QPoint = _ELSEWHERE) -> QDragEnterEvent:
+def drag(widget: QWidget, mime: QMimeData, position: QPoint = _OUTSIDE_SETUP_PANEL) -> QDragEnterEvent:
     event = QDragEnterEvent(position, _ACTIONS, mime, LEFT, Qt.KeyboardModifier.NoModifier)
     QApplication.sendEvent(widget, event)
     return event
 
 
-def drop(widget: QWidget, mime: QMimeData, position: QPoint = _ELSEWHERE) -> None:
+def drop(widget: QWidget, mime: QMimeData, position: QPoint = _OUTSIDE_SETUP_PANEL) -> None:
     """Drag over the widget and drop."""
     drag(widget, mime, position)
     event = QDropEvent(position.toPointF(), _ACTIONS, mime, LEFT, Qt.KeyboardModifier.NoModifier)

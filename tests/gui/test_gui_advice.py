@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.pages.plots.advice_panel import AdviceRow
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click, wait_for_state
 from trainer_core import protocol
 
 GIB = 1024**3
@@ -29,16 +28,12 @@ FEW_TOKENS = protocol.Advice(
 )
 
 
-def click(qtbot: QtBot, button: QWidget) -> None:
-    assert button.isEnabled()
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-
-
 def show(controller: Controller, *events: protocol.AnyEvent) -> list[AdviceRow]:
+    """Handle events of the active run. Returns the displayed rows."""
     for event in events:
         controller.active_run.handle_event(event)
     controller.render()
-    QApplication.processEvents()  # lay it out
+    QApplication.processEvents()  # update the layout
     return controller.window.plots.advice.rows
 
 
@@ -61,7 +56,7 @@ def test_advice_expands_and_disappears_when_it_is_resolved(make_window: MakeWind
 def test_an_applied_fix_is_used_at_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     click(qtbot, controller.window.run_bar.start)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     [row] = show(controller, FEW_TOKENS)
     assert row.apply_button.text() == "Apply at next start"
     click(qtbot, row.apply_button)
@@ -70,7 +65,7 @@ def test_an_applied_fix_is_used_at_the_next_start(make_window: MakeWindow, qtbot
     assert (row.apply_button.text(), row.apply_button.isEnabled()) == ("Applied", False)
     assert "at the next start" in row.details_label.text()
     click(qtbot, controller.window.run_bar.stop)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.STOPPED)
     click(qtbot, controller.window.run_bar.start)
     arguments = controller.active_run.process.arguments
     assert arguments[arguments.index("--hidden-dim") + 1] == "192"
@@ -82,8 +77,8 @@ def test_the_newest_advice_is_first_and_more_than_three_rows_are_collapsed(
 ) -> None:
     controller = make_window()
     panel = controller.window.plots.advice
-    others = [protocol.Advice(code=f"later.{number}", suggested_settings={"unknown_knob": 1}) for number in range(4)]
-    assert [row.code for row in show(controller, HELLO, FEW_TOKENS, *others)] == ["later.3", "later.2", "later.1"]
+    later = [protocol.Advice(code=f"later.{number}", suggested_settings={"unknown_knob": 1}) for number in range(4)]
+    assert [row.code for row in show(controller, HELLO, FEW_TOKENS, *later)] == ["later.3", "later.2", "later.1"]
     assert not panel.rows[0].apply_button.isVisible()  # an unknown setting
     assert panel.more_button.text() == "2 more"
     click(qtbot, panel.more_button)
@@ -92,7 +87,7 @@ def test_the_newest_advice_is_first_and_more_than_three_rows_are_collapsed(
 
 
 @pytest.mark.parametrize(
-    ("language", "words", "grown"),
+    ("language", "text", "grown_text"),
     [
         (
             "en",
@@ -108,23 +103,23 @@ def test_the_newest_advice_is_first_and_more_than_three_rows_are_collapsed(
     ],
 )
 def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
-    make_window: MakeWindow, language: str, words: str, grown: str
+    make_window: MakeWindow, language: str, text: str, grown_text: str
 ) -> None:
     controller = make_window(language=language)
     [row] = show(controller, HELLO, OOM_RECOVERY)
-    assert row.summary_label.text() == words
+    assert row.summary_label.text() == text
     assert not row.details_button.isVisible()
-    again = protocol.OomRecovery(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
-    [row] = show(controller, again)
-    assert grown in row.summary_label.text()
+    grown = protocol.OomRecovery(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
+    [row] = show(controller, grown)
+    assert grown_text in row.summary_label.text()
     controller.window.show_page("log")
     lines = controller.window.log.text.toPlainText().splitlines()
-    assert [words in line for line in lines].count(True) == 1
-    assert grown in lines[-1]
+    assert [text in line for line in lines].count(True) == 1
+    assert grown_text in lines[-1]
 
 
 @pytest.mark.parametrize(
-    ("reason", "words"),
+    ("reason", "text"),
     [
         ("requested", "step 3"),
         ("schedule", "on schedule until"),
@@ -133,19 +128,19 @@ def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
     ],
 )
 def test_a_paused_run_displays_the_reason_and_can_be_resumed(
-    make_window: MakeWindow, qtbot: QtBot, reason: protocol.PauseReason, words: str
+    make_window: MakeWindow, qtbot: QtBot, reason: protocol.PauseReason, text: str
 ) -> None:
     controller = make_window("echo")
     bar = controller.window.run_bar
     click(qtbot, bar.start)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     until = time.time() + 60 if reason == "schedule" else None
     show(controller, protocol.Phase(phase="paused", step=3, reason=reason, until=until))
     assert bar.state_label.text() == "Paused"
-    assert bar.status_label.text().startswith(words)
+    assert bar.status_label.text().startswith(text)
     click(qtbot, bar.resume)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    assert words not in bar.status_label.text() or reason == "requested"
+    wait_for_state(qtbot, controller, RunState.TRAINING)
+    assert text not in bar.status_label.text() or reason == "requested"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -8,12 +8,10 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from tests.gui.conftest import MakeWindow, stop_refreshing
-from tests.gui.setup_form import click
+from tests.gui.conftest import MakeWindow, click, stop_refresh_timer, wait_for_state
 
 
-def check(controller: Controller, qtbot: QtBot) -> None:
-    """Run a check."""
+def run_check(controller: Controller, qtbot: QtBot) -> None:
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
 
@@ -23,7 +21,7 @@ def test_a_check_shows_the_verdict_and_its_metrics(make_window: MakeWindow, qtbo
     card = controller.window.check_card
     assert not card.isVisible()
     controller.form.set_text("batch_size", "8")
-    check(controller, qtbot)
+    run_check(controller, qtbot)
     assert (card.verdict.text(), card.facts.text()) == (
         "Fits",
         "NVIDIA GeForce RTX 4090  ·  batch size 8 × 4  ·  measured in 58 s",
@@ -46,7 +44,7 @@ def test_the_card_has_its_new_height_in_the_first_frame(make_window: MakeWindow,
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(card.cancel.isVisible)
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
-    stop_refreshing(controller)
+    stop_refresh_timer(controller)
     qtbot.waitUntil(lambda: card.height() == card.sizeHint().height())
     job, height = controller.check_job, card.height()
     job.running = job.result
@@ -57,7 +55,7 @@ def test_the_card_has_its_new_height_in_the_first_frame(make_window: MakeWindow,
     assert card.height() == height  # before the next event
 
 
-def test_a_check_gets_the_arguments_of_a_start(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_check_has_the_same_arguments_as_a_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo", check="slow_check")
     controller.form.set_text("learning_rate", "1e-3")
     controller.form.add_data(["D:/数据 集/a & b.txt"])
@@ -66,7 +64,9 @@ def test_a_check_gets_the_arguments_of_a_start(make_window: MakeWindow, qtbot: Q
     click(qtbot, controller.window.run_bar.start)
     started = controller.active_run.process.arguments
     assert checked[checked.index("check") + 1 :] == [
-        one for one in started[started.index("train") + 1 :] if one != "--run-dir" and "runs" not in one
+        argument
+        for argument in started[started.index("train") + 1 :]
+        if argument != "--run-dir" and "runs" not in argument
     ]
 
 
@@ -74,7 +74,7 @@ def test_apply_sets_an_offer_that_fits(make_window: MakeWindow, qtbot: QtBot) ->
     controller = make_window(check="check")
     card, form = controller.window.check_card, controller.form
     form.set_text("batch_size", "64")
-    check(controller, qtbot)
+    run_check(controller, qtbot)
     assert card.verdict.text() == "Does not fit"
     assert card.values["memory"].text() == "more than 23.0 GiB"
     assert card.values["time"].text() == "–"
@@ -85,8 +85,8 @@ def test_apply_sets_an_offer_that_fits(make_window: MakeWindow, qtbot: QtBot) ->
     [applied] = card.offers
     assert isinstance(applied, QPushButton)
     assert (applied.text(), applied.isEnabled()) == ("Applied", False)
-    assert card.hint.isVisible()  # the figures are not of these settings
-    check(controller, qtbot)
+    assert card.hint.isVisible()  # the figures belong to other settings
+    run_check(controller, qtbot)
     assert card.verdict.text() == "Fits"
     assert not card.hint.isVisible()
 
@@ -94,7 +94,7 @@ def test_apply_sets_an_offer_that_fits(make_window: MakeWindow, qtbot: QtBot) ->
 def test_a_relevant_change_makes_a_check_outdated_until_it_is_reverted(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     card, form = controller.window.check_card, controller.form
-    check(controller, qtbot)
+    run_check(controller, qtbot)
     assert card.verdict.text() == "Tight"
     form.set_text("learning_rate", "1e-3")
     assert not card.hint.isVisible()
@@ -122,14 +122,14 @@ def test_a_start_cancels_the_check(make_window: MakeWindow, qtbot: QtBot) -> Non
     click(qtbot, controller.window.run_bar.start)
     assert not controller.window.check_card.isVisible()
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=20_000)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     assert not controller.window.run_bar.check.isEnabled()
 
 
 def test_a_failed_check_shows_its_error(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="error")
     card = controller.window.check_card
-    check(controller, qtbot)
+    run_check(controller, qtbot)
     assert "does not exist" in card.failure.text()
     assert not card.bar.isVisible()
 
@@ -139,7 +139,7 @@ def test_no_text_of_a_check_is_clipped(make_window: MakeWindow, qtbot: QtBot, la
     controller = make_window(language=language, check="check")
     window, card = controller.window, controller.window.check_card
     controller.form.set_text("batch_size", "64")
-    check(controller, qtbot)
+    run_check(controller, qtbot)
     for size in ((860, 560), (1100, 700), (1280, 800)):
         window.resize(*size)
         qtbot.wait(50)

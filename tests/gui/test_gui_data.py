@@ -18,7 +18,7 @@ from app.pages.data.histogram import Histogram, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
 from app.widgets.basic import ElidedLabel
-from tests.gui.conftest import MakeWindow, has_own_font
+from tests.gui.conftest import MakeWindow, has_golden_font
 from trainer_core import protocol
 from trainer_core.data_report_texts import key_figures, table_rows
 from trainer_core.docgen.examples import EVENTS
@@ -27,7 +27,7 @@ REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
 def run_preview(controller: Controller, qtbot: QtBot) -> None:
-    """Press the button and wait for the end."""
+    """Click "Preview" and wait for the result."""
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
@@ -36,8 +36,8 @@ def run_preview(controller: Controller, qtbot: QtBot) -> None:
 def show_report(controller: Controller, report: protocol.DataReport) -> DataPage:
     """Show a report as the result of a preview."""
     controller.window.show_page("data")
-    found = PreviewResult(controller.preview_job.compute_key(), protocol.DataReport, report=report)
-    controller.preview_job.result = found
+    key = controller.preview_job.compute_key()
+    controller.preview_job.result = PreviewResult(key, protocol.DataReport, report=report)
     controller.preview_job.changed.emit()
     return controller.window.data
 
@@ -48,19 +48,19 @@ def x_labels(histogram: Histogram) -> list[str]:
     painter = QPainter(picture)
     _, _, texts = histogram.getPlotItem().getAxis("bottom").generateDrawSpecs(painter)
     painter.end()
-    return [text for rect, _, text in sorted(texts, key=lambda one: one[0].left())]
+    return [text for rect, _, text in sorted(texts, key=lambda spec: spec[0].left())]
 
 
 def backgrounds(controller: Controller) -> dict[str, str]:
-    """Background color of each token of the displayed sample, by its text."""
+    """Background color of each character of the displayed sample."""
     document = controller.window.data.samples.text.document()
-    found = {}
-    for place in range(document.characterCount() - 1):
+    colors = {}
+    for index in range(document.characterCount() - 1):
         cursor = QTextCursor(document)
-        cursor.setPosition(place)
-        cursor.setPosition(place + 1, QTextCursor.MoveMode.KeepAnchor)
-        found[cursor.selectedText()] = cursor.charFormat().background().color().name()
-    return found
+        cursor.setPosition(index)
+        cursor.setPosition(index + 1, QTextCursor.MoveMode.KeepAnchor)
+        colors[cursor.selectedText()] = cursor.charFormat().background().color().name()
+    return colors
 
 
 def test_the_page_has_a_placeholder_before_the_first_preview(make_window: MakeWindow) -> None:
@@ -75,7 +75,7 @@ def test_the_page_has_a_placeholder_before_the_first_preview(make_window: MakeWi
 
 
 def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="preview")
+    controller = make_window(preview="preview")
     run_preview(controller, qtbot)
     page = controller.window.data
     assert page.tiles["documents"].value.text() == "≈ 10M"
@@ -94,7 +94,7 @@ def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow,
 
 
 def test_changed_settings_mark_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="preview")
+    controller = make_window(preview="preview")
     page, form = controller.window.data, controller.form
     run_preview(controller, qtbot)
     form.set_text("learning_rate", "1e-4")
@@ -111,7 +111,7 @@ def test_changed_settings_mark_the_report_as_outdated(make_window: MakeWindow, q
 def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("before", encoding="utf-8")
-    controller = make_window(look="preview")
+    controller = make_window(preview="preview")
     controller.form.add_data([str(file)])
     run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
@@ -126,7 +126,7 @@ def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qt
 
 
 def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="slow_preview")
+    controller = make_window(preview="slow_preview")
     page = controller.window.data
     controller.window.show_page("data")
     qtbot.mouseClick(page.preview_button, Qt.MouseButton.LeftButton)
@@ -141,7 +141,7 @@ def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> No
 
 
 def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="child_process")
+    controller = make_window(preview="child_process")
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.preview_job.process.pid is not None)
@@ -151,20 +151,20 @@ def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindo
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "the roof fell in")]
+    ("mode", "error"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "the roof fell in")]
 )
-def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtBot, mode: str, words: str) -> None:
-    controller = make_window(look=mode)
+def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtBot, mode: str, error: str) -> None:
+    controller = make_window(preview=mode)
     run_preview(controller, qtbot)
     page = controller.window.data
     assert page.failure.isVisible()
-    assert words in page.failure.text()
+    assert error in page.failure.text()
     controller.set_language("zh")
     assert ("不存在" if mode == "error" else "意外退出") in page.failure.text()
 
 
 def test_training_continues_during_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window("slow_stop", look="preview")
+    controller = make_window("slow_stop", preview="preview")
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     run_preview(controller, qtbot)
@@ -191,7 +191,7 @@ def test_the_preview_button_is_disabled_without_data(make_window: MakeWindow) ->
 
 
 def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="preview")
+    controller = make_window(preview="preview")
     run_preview(controller, qtbot)
     page = controller.window.data
     controller.set_language("zh")
@@ -219,11 +219,11 @@ def test_the_content_fits_the_width_of_the_page(make_window: MakeWindow, qtbot: 
 
 def test_buttons_show_the_next_and_previous_sample(make_window: MakeWindow) -> None:
     card = make_window().window.data.samples
-    one = protocol.SampleView(tokens=[protocol.Token("a", 1, True, False, 0)], length=1)
-    two = protocol.SampleView(
+    first = protocol.SampleView(tokens=[protocol.Token("a", 1, True, False, 0)], length=1)
+    second = protocol.SampleView(
         tokens=[protocol.Token("b", 2, False, False, 0), protocol.Token("c", 3, True, False, 1)], length=9
     )
-    card.display([one, two])
+    card.display([first, second])
     assert (card.back.isEnabled(), card.next.isEnabled()) == (False, True)
     card.next.click()
     assert (card.back.isEnabled(), card.next.isEnabled()) == (True, False)
@@ -241,10 +241,8 @@ def test_the_sequence_length_is_interpolated_between_bin_edges() -> None:
 
 
 def test_a_complete_report_counts_full_and_short_steps() -> None:
-    exact = protocol.decode_event(protocol.encode(REPORT))
-    assert isinstance(exact, protocol.DataReport)
-    exact.complete = True
-    assert key_figures(exact, "en")["epoch"][1:3] == (98_951, "98,950 full, one smaller")
+    report = msgspec.structs.replace(REPORT, complete=True)
+    assert key_figures(report, "en")["epoch"][1:3] == (98_951, "98,950 full, one smaller")
 
 
 def test_skipped_tool_messages_are_counted() -> None:
@@ -255,8 +253,8 @@ def test_skipped_tool_messages_are_counted() -> None:
 
 def test_a_failed_preview_hides_the_previous_report(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     data = tmp_path / "short.txt"
-    data.write_text("one line and another\n" * 200, encoding="utf-8")
-    controller = make_window(look=None)
+    data.write_text("a line of text\n" * 200, encoding="utf-8")
+    controller = make_window(preview=None)
     page, form = controller.window.data, controller.form
     form.set_data([str(data)])
     form.set_text("vocab_size", "300")
@@ -291,7 +289,7 @@ def test_a_new_report_scrolls_to_the_top(make_window: MakeWindow, qtbot: QtBot) 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("complete", [True, False])
-def test_texts_of_cards_are_not_cut_off(make_window: MakeWindow, qtbot: QtBot, language: str, complete: bool) -> None:
+def test_texts_of_cards_are_not_clipped(make_window: MakeWindow, qtbot: QtBot, language: str, complete: bool) -> None:
     controller = make_window(language=language)
     page = show_report(
         controller,
@@ -300,21 +298,23 @@ def test_texts_of_cards_are_not_cut_off(make_window: MakeWindow, qtbot: QtBot, l
     for size in ((1280, 800), (1024, 700)):
         controller.window.resize(*size)
         qtbot.wait(50)
-        labels = [text for card in page.findChildren(QFrame, "card") for text in card.findChildren(QLabel)]
-        texts = [text for text in labels if text.isVisible() and text.text().strip()]
-        assert len(texts) > 3 * len(page.tiles)
-        for text in [*texts, page.status]:
-            whole = isinstance(text, ElidedLabel) and has_own_font()  # with a wider one it is elided
-            needed = text.fontMetrics().horizontalAdvance(text.text()) if whole else 0
-            assert text.contentsRect().width() >= (needed or text.minimumSizeHint().width()), text.text()
+        children = [label for card in page.findChildren(QFrame, "card") for label in card.findChildren(QLabel)]
+        labels = [label for label in children if label.isVisible() and label.text().strip()]
+        assert len(labels) > 3 * len(page.tiles)
+        for label in [*labels, page.status]:
+            required = label.minimumSizeHint().width()
+            if isinstance(label, ElidedLabel) and has_golden_font():  # a wider font is elided
+                required = label.fontMetrics().horizontalAdvance(label.text())
+            assert label.contentsRect().width() >= required, label.text()
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "can change slightly"), ("zh", "略有变化")])
-def test_figures_are_exact_only_with_a_given_tokenizer(make_window: MakeWindow, language: str, words: str) -> None:
+@pytest.mark.parametrize(("language", "text"), [("en", "can change slightly"), ("zh", "略有变化")])
+def test_figures_are_exact_only_with_an_existing_tokenizer(make_window: MakeWindow, language: str, text: str) -> None:
     controller = make_window(language=language)
-    given = msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json")
-    assert words in show_report(controller, msgspec.structs.replace(REPORT, complete=True)).status.text()
-    assert ("All figures are exact" if language == "en" else "准确值") in show_report(controller, given).status.text()
+    page = show_report(controller, msgspec.structs.replace(REPORT, complete=True))
+    assert text in page.status.text()
+    show_report(controller, msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"))
+    assert ("All figures are exact" if language == "en" else "准确值") in page.status.text()
 
 
 def test_both_ends_of_the_length_axis_are_labelled(make_window: MakeWindow, qtbot: QtBot) -> None:

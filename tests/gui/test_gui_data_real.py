@@ -15,9 +15,7 @@ from tests.gui.test_gui_data import backgrounds, run_preview
 ROWS = [{"instruction": f"{n} 加 {n}？", "input": "", "output": f"等于{2 * n}。"} for n in range(500)]
 
 
-def test_a_corrected_file_is_previewed_again(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
-) -> None:
+def test_a_corrected_file_is_previewed_again(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path) -> None:
     data = tmp_path / "问答 alpaca.jsonl"
     lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
     data.write_text("\n".join([*lines[:7], "{broken", *lines[7:], lines[0]]), encoding="utf-8")
@@ -37,7 +35,7 @@ def test_a_corrected_file_is_previewed_again(
     )
     assert backgrounds(controller)["等"] in (LIGHT.loss_token_a, LIGHT.loss_token_b)
     assert backgrounds(controller)["加"] in (LIGHT.context_token_a, LIGHT.context_token_b)
-    assert not (own_folders / "cache").exists()
+    assert not (home / "cache").exists()
     data.write_text("\n".join(lines), encoding="utf-8")
     run_preview(controller, qtbot)
     assert page.tiles["documents"].value.text() == "500"
@@ -89,10 +87,10 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
 
     form.add_data([str(text)])
     qtbot.waitUntil(lambda: step_is("done", "Next: check"), timeout=10_000)
-    text.rename(tmp_path / "gone")
+    text.rename(tmp_path / "missing")
     controller.setup_controller._on_application_state(Qt.ApplicationState.ApplicationActive)
     qtbot.waitUntil(lambda: step_is("needs attention", "Not found: "), timeout=10_000)
-    (tmp_path / "gone").rename(text)
+    (tmp_path / "missing").rename(text)
     qtbot.waitUntil(lambda: step_is("done"), timeout=10_000)
 
     form.add_data([str(chats)])

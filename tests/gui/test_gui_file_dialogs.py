@@ -18,26 +18,26 @@ SUFFIXES = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
 COMPRESSED = ["text.txt.gz", "lines.jsonl.zst", "table.csv.zstd", "shard.tar.gz", "shard.tgz", "CODE.PY"]
 
 
-def in_dialog(qtbot: QtBot, controller: Controller, act: Callable[[QFileDialog], object]) -> None:
-    """Click "Add file…" and call `act` with the dialog, then close it."""
-    done: list[QFileDialog] = []
+def inspect_dialog(qtbot: QtBot, controller: Controller, inspect: Callable[[QFileDialog], object]) -> None:
+    """Click "Add file…", call `inspect` with the dialog, and close it."""
+    closed: list[QFileDialog] = []
 
-    def find() -> None:
+    def find_dialog() -> None:
         dialog = QApplication.activeModalWidget()
         if not isinstance(dialog, QFileDialog):
-            QTimer.singleShot(20, find)
+            QTimer.singleShot(20, find_dialog)
             return
         try:
-            act(dialog)
+            inspect(dialog)
         finally:
-            done.append(dialog)
+            closed.append(dialog)
             dialog.reject()
 
-    QTimer.singleShot(20, find)
+    QTimer.singleShot(20, find_dialog)
     button = controller.window.findChild(QPushButton, "addFile")
     assert button is not None
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(done))
+    qtbot.waitUntil(lambda: bool(closed))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -62,16 +62,16 @@ def test_the_dialog_lists_every_readable_file(
         qtbot.wait(200)
         listed.update(model.index(row, 0, root).data() for row in range(model.rowCount(root)))
 
-    in_dialog(qtbot, make_window(language=language), inspect)
+    inspect_dialog(qtbot, make_window(language=language), inspect)
     assert listed == names
     assert filters[-1].endswith("(*)")  # all files
 
 
-def test_the_list_of_formats_contains_no_patterns(make_window: MakeWindow, qtbot: QtBot) -> None:
-    """Sixty patterns would make it wider than the screen."""
+def test_the_file_type_list_contains_no_patterns(make_window: MakeWindow, qtbot: QtBot) -> None:
+    """The dialog would be wider than the screen with the 60 patterns."""
 
     def inspect(dialog: QFileDialog) -> None:
         assert dialog.testOption(QFileDialog.Option.HideNameFilterDetails)
         assert dialog.sizeHint().width() < 800
 
-    in_dialog(qtbot, make_window(), inspect)
+    inspect_dialog(qtbot, make_window(), inspect)

@@ -11,24 +11,24 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit
 from pytestqt.qtbot import QtBot
-from runs_page import add
 
 from app.knob_texts import knob_help
 from app.pages.queue.sweep_dialog import SweepDialog
 from app.pages.setup.form import CONFLICTING_KNOBS, form_knobs, format_value
 from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
+from tests.gui.runs_page import add_run
 from tests.gui.setup_form import all_fields, description, main_field, type_into
 from trainer_core import config
 from trainer_core.config import Knob, knobs
 
-NUMBERS = ("int", "float")
-WHOLE = {"en": "a whole number", "zh": "整数"}
+NUMBER_KINDS = ("int", "float")
+INTEGER_TEXT = {"en": "a whole number", "zh": "整数"}
 
 
 def invalid_values(knob: Knob) -> Iterator[str]:
     """One value for each way to be invalid."""
-    if knob.kind in NUMBERS:
+    if knob.kind in NUMBER_KINDS:
         yield from ("x", "", "nan")
     if knob.kind == "int":
         yield "1.5"
@@ -61,34 +61,34 @@ def test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values(
     for name, field in fields.items():
         for text in invalid_values(field.knob):
             type_into(qtbot, field, text)
-            what = (name, text, field.error.text())
-            assert field.editor.property("wrong"), what
-            assert controller._blocked_text(), what
-            assert not is_incomplete(field.knob, field.error.text(), language), what
-            assert description(field.editor).startswith(field.error.text()), what
+            context = (name, text, field.error.text())
+            assert field.editor.property("wrong"), context
+            assert controller._blocked_text(), context
+            assert not is_incomplete(field.knob, field.error.text(), language), context
+            assert description(field.editor).startswith(field.error.text()), context
         controller.form.reset(name)
         for text in limits(field.knob):
             controller.form.set_text(name, text)
             assert controller.form.is_valid(name), (name, text)
         controller.form.reset(name)
         assert (field.error.text(), bool(field.editor.property("wrong"))) == ("", False), name
-        help_ = formatting.replace_flags_with_labels(knob_help(field.knob))
-        assert description(field.editor).startswith(help_), name
+        help_text = formatting.replace_flags_with_labels(knob_help(field.knob))
+        assert description(field.editor).startswith(help_text), name
 
 
 def is_incomplete(knob: Knob, error: str, language: str) -> bool:
     """Whether the error lacks a bound or the kind of number, or is not in the window's language."""
-    given = re.sub(f"nan|mon-fri|{knob.shape or 'nan'}", "", error)  # not translated
-    if not error or (language == "zh" and re.search(r"[a-z]{2,}", given)):
+    translated = re.sub(f"nan|mon-fri|{knob.shape or 'nan'}", "", error)
+    if not error or (language == "zh" and re.search(r"[a-z]{2,}", translated)):
         return True
     if knob.shape:
         return knob.shape not in error
-    if knob.kind not in NUMBERS:
+    if knob.kind not in NUMBER_KINDS:
         return not error
     bounds = all(f"{bound:.15g}" in error or str(bound) in error for bound in (knob.minimum, knob.maximum) if bound)
-    low = "> " in error or not knob.minimum_open
-    high = "< " in error or not knob.maximum_open
-    return not (bounds and low and high and (WHOLE[language] in error or knob.kind == "float"))
+    lower = "> " in error or not knob.minimum_open
+    upper = "< " in error or not knob.maximum_open
+    return not (bounds and lower and upper and (INTEGER_TEXT[language] in error or knob.kind == "float"))
 
 
 def test_choices_and_check_boxes_have_no_invalid_values(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -104,13 +104,13 @@ def test_choices_and_check_boxes_have_no_invalid_values(make_window: MakeWindow,
 def test_a_conflict_is_described_at_every_involved_field(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     controller = make_window(language=language)
     fields = all_fields(controller, qtbot)
-    before = description(fields["hidden_dim"].editor)
+    help_text = description(fields["hidden_dim"].editor)
     type_into(qtbot, fields["n_heads"], "7")
     error = fields["n_heads"].error.text()
     for name in ("n_heads", "hidden_dim"):
         assert description(fields[name].editor).startswith(error), name
     controller.form.reset("n_heads")
-    assert description(fields["hidden_dim"].editor) == before
+    assert description(fields["hidden_dim"].editor) == help_text
 
 
 def test_choices_and_check_boxes_describe_a_conflict(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -123,9 +123,9 @@ def test_choices_and_check_boxes_describe_a_conflict(make_window: MakeWindow, qt
 
 
 def test_an_existing_run_name_and_missing_data_are_described_at_their_fields(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, tmp_path: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path, tmp_path: Path
 ) -> None:
-    add(own_folders, "mine")
+    add_run(home, "mine")
     controller = make_window()
     setup = controller.window.setup
     qtbot.waitUntil(lambda: bool(controller._history.runs), timeout=10_000)
@@ -135,8 +135,8 @@ def test_an_existing_run_name_and_missing_data_are_described_at_their_fields(
     qtbot.keyClicks(setup.run_name, "2")
     assert "already" not in description(setup.run_name)
     assert not setup.run_name.property("wrong")
-    controller.form.set_data([str(tmp_path / "gone.txt")])
-    qtbot.waitUntil(lambda: "Not found: gone.txt" in description(setup.data.list), timeout=10_000)
+    controller.form.set_data([str(tmp_path / "missing.txt")])
+    qtbot.waitUntil(lambda: "Not found: missing.txt" in description(setup.data.list), timeout=10_000)
     controller.form.set_data(["builtin:python"])
     qtbot.waitUntil(lambda: description(setup.data.list) == "", timeout=10_000)
 
@@ -154,9 +154,9 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     first.typed.selectAll()
     qtbot.keyClicks(first.typed, "0.001")
     assert "does not fit" not in description(first.typed)
-    choose(second.knob, second.names.index("learning_rate"))
+    select_item(second.knob, second.names.index("learning_rate"))
     assert description(second.knob) == "Choose two different settings."
-    choose(second.knob, second.names.index("qk_norm"))
+    select_item(second.knob, second.names.index("qk_norm"))
     assert description(second.knob) == ""
     second.typed.selectAll()
     qtbot.keyClick(second.typed, Qt.Key.Key_Delete)
@@ -166,7 +166,7 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     assert description(dialog.base) == "Enter a name for the runs."
 
 
-def choose(combo: QComboBox, index: int) -> None:
+def select_item(combo: QComboBox, index: int) -> None:
     combo.setCurrentIndex(index)
     combo.activated.emit(index)
 
@@ -184,10 +184,10 @@ def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
     assert description(field.editor).startswith(field.error.text())
     assert field.editor.property("wrong")
     assert controller._blocked_text() == field.error.text()
-    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # it is checked again
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # checked again periodically
     qtbot.waitUntil(lambda: not controller._blocked_text(), timeout=10_000)
     assert (field.error.text(), bool(field.editor.property("wrong"))) == ("", False)
-    type_into(qtbot, field, str(folder / "gone.json"))
+    type_into(qtbot, field, str(folder / "missing.json"))
     qtbot.waitUntil(lambda: field.error.text() != "", timeout=10_000)
     field.reset.click()
     assert (field.error.text(), controller._blocked_text()) == ("", "")
@@ -222,13 +222,13 @@ def test_a_conflict_is_shown_at_the_changed_setting(make_window: MakeWindow, qtb
     assert controller.window.run_bar.start.isEnabled()
 
 
-def test_every_conflict_has_its_fields() -> None:
+def test_every_conflict_has_fields() -> None:
     codes = set(re.findall(r'TraindeckError\("([\w.]+)"', inspect.getsource(config.check_combinations)))
     assert codes == set(CONFLICTING_KNOBS)
     assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(form_knobs())
 
 
-def test_more_processes_than_sequences_are_shown_at_the_settings_involved(
+def test_more_processes_than_sequences_are_shown_at_the_involved_settings(
     make_window: MakeWindow, qtbot: QtBot
 ) -> None:
     controller = make_window()

@@ -1,4 +1,4 @@
-"""English and Chinese: complete, switched while running, and nothing cut."""
+"""English and Chinese: complete texts, switching, no clipped text."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 from trainer_core.docgen import examples
 
+TEXT_GETTERS = ("text", "currentText", "placeholderText", "toolTip", "accessibleName")
+
 
 def test_every_event_of_the_log_has_a_text(make_window: MakeWindow) -> None:
     make_window()
@@ -41,15 +43,15 @@ def test_the_log_reports_truncated_answers_of_an_evaluation(make_window: MakeWin
     event = protocol.Eval(
         step=9, loss=1.0, perplexity=2.7, tokens=1, seconds=1, exact_match=0.5, bleu4=1.0, examples=64
     )
-    whole = LogStore().add(event)
-    cut = LogStore().add(msgspec.structs.replace(event, truncated_by_limit=3, truncated_by_context=2))
-    assert whole is not None
-    assert cut is not None
-    assert "truncated" not in format_entry(whole)
-    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in format_entry(cut)
+    complete = LogStore().add(event)
+    truncated = LogStore().add(msgspec.structs.replace(event, truncated_by_limit=3, truncated_by_context=2))
+    assert complete is not None
+    assert truncated is not None
+    assert "truncated" not in format_entry(complete)
+    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in format_entry(truncated)
     controller.set_language("zh")
-    assert "截断" not in format_entry(whole)
-    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in format_entry(cut)
+    assert "截断" not in format_entry(complete)
+    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in format_entry(truncated)
 
 
 def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -76,34 +78,31 @@ def test_no_chinese_text_remains_after_switching_to_english(make_window: MakeWin
         window.show_page(page)
         qtbot.wait(20)
     qtbot.waitUntil(lambda: bool(window.advanced.fields))
-    assert chinese(window) != []
+    assert chinese_texts(window) != []
     controller.set_language("en")
     for page in window.pages:
         window.show_page(page)
         qtbot.wait(20)
-        assert chinese(window) == [], page
+        assert chinese_texts(window) == [], page
 
 
-def chinese(window: QWidget) -> list[str]:
-    """What the widgets in sight say in Chinese."""
+def chinese_texts(window: QWidget) -> list[str]:
+    """Texts of the visible widgets that contain Chinese characters."""
     kinds = (QAbstractButton, QLabel, QComboBox, QLineEdit)
     widgets = [widget for kind in kinds for widget in window.findChildren(kind) if widget.isVisible()]
-    said = [get() for widget in widgets for name in SAYING if (get := getattr(widget, name, None)) is not None]
-    tabs = [tabs.tabText(place) for tabs in window.findChildren(QTabBar) for place in range(tabs.count())]
-    return [text for text in (*said, *tabs) if re.search("[\u4e00-\u9fff]", text)]
+    texts = [get() for widget in widgets for name in TEXT_GETTERS if (get := getattr(widget, name, None)) is not None]
+    tabs = [bar.tabText(index) for bar in window.findChildren(QTabBar) for index in range(bar.count())]
+    return [text for text in (*texts, *tabs) if re.search("[\u4e00-\u9fff]", text)]
 
 
-SAYING = ("text", "currentText", "placeholderText", "toolTip", "accessibleName")
-
-
-def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_window: MakeWindow) -> None:
+def test_messages_name_fields_instead_of_command_line_flags(make_window: MakeWindow) -> None:
     controller = make_window()
-    said = ("data.missing_columns", {"path": "a.parquet", "wanted": "text", "found": "question"})
+    message = ("data.missing_columns", {"path": "a.parquet", "wanted": "text", "found": "question"})
     controller.set_language("en")
-    assert "“Prompt column”" in formatting.localized_message(*said)
+    assert "“Prompt column”" in formatting.localized_message(*message)
     controller.set_language("zh")
-    assert "“提示列”" in formatting.localized_message(*said)
-    assert "--" not in formatting.localized_message(*said)
+    assert "“提示列”" in formatting.localized_message(*message)
+    assert "--" not in formatting.localized_message(*message)
     disk = formatting.localized_message("check.disk", {"needed_mib": 2, "free_mib": 1})
     assert "“保留最新”" in disk, disk
     assert "keep_last" not in disk
@@ -111,20 +110,20 @@ def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_win
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("size", [(1280, 800), (1024, 700)])
-def test_no_buttons_text_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
+def test_no_text_is_clipped(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
     controller = make_window("ok", language)
     window = controller.window
     window.resize(*size)
     for page in window.pages:
         window.show_page(page)
-        nothing_is_cut(qtbot, window, page)
+        assert_no_clipped_text(qtbot, window, page)
     tabs = window.findChild(QTabBar)
     assert tabs is not None
     assert tabs.width() <= window.tabs.width()
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (860, 560)])
-def test_nothing_is_cut_after_the_language_and_the_theme_went_to_and_fro(
+def test_no_text_is_clipped_after_switching_language_and_theme(
     make_window: MakeWindow, qtbot: QtBot, size: tuple[int, int]
 ) -> None:
     controller = make_window("ok", "zh")
@@ -138,40 +137,40 @@ def test_nothing_is_cut_after_the_language_and_the_theme_went_to_and_fro(
         controller.set_theme(theme)  # type: ignore[arg-type]
         for page in window.pages:
             window.show_page(page)
-            nothing_is_cut(qtbot, window, f"{page} {language} {theme}")
+            assert_no_clipped_text(qtbot, window, f"{page} {language} {theme}")
 
 
-def nothing_is_cut(qtbot: QtBot, window: QWidget, where: str) -> None:
-    """Once the page is laid out, which takes a few turns of the event loop: some are built in slices."""
+def assert_no_clipped_text(qtbot: QtBot, window: QWidget, context: str) -> None:
+    """Wait for the layout first: some pages are built in idle time."""
     qtbot.wait(20)
     try:
-        qtbot.waitUntil(lambda: cut(window) == [])
+        qtbot.waitUntil(lambda: clipped_texts(window) == [])
     finally:
-        assert cut(window) == [], where
+        assert clipped_texts(window) == [], context
 
 
-def cut(window: QWidget) -> list[str]:
-    """The texts of buttons, choices and labels in sight that have less room than they need."""
-    found = [each.text() for each in window.findChildren(QAbstractButton) if _is_cut(each, each.text())]
-    found += [each.text() for each in window.findChildren(QLabel) if _is_cut(each, each.text())]
-    return found + [each.currentText() for each in window.findChildren(QComboBox) if _has_no_room(each)]
+def clipped_texts(window: QWidget) -> list[str]:
+    """Texts of visible buttons, labels and combo boxes that are narrower than their text."""
+    widgets = (*window.findChildren(QAbstractButton), *window.findChildren(QLabel))
+    texts = [widget.text() for widget in widgets if _is_clipped(widget)]
+    return texts + [combo.currentText() for combo in window.findChildren(QComboBox) if _is_combo_clipped(combo)]
 
 
-def _is_cut(widget: QAbstractButton | QLabel, text: str) -> bool:
-    """A label that breaks its lines, or says … where it has to, is never cut."""
-    shortened = isinstance(widget, ElidedLabel) or (isinstance(widget, QLabel) and widget.wordWrap())
-    if not widget.isVisible() or not text or shortened:
+def _is_clipped(widget: QAbstractButton | QLabel) -> bool:
+    """Labels that wrap or elide their text are never clipped."""
+    fits_any_width = isinstance(widget, ElidedLabel) or (isinstance(widget, QLabel) and widget.wordWrap())
+    if not widget.isVisible() or not widget.text() or fits_any_width:
         return False
     hint = widget.minimumSizeHint() if isinstance(widget, QCheckBox) else widget.sizeHint()
     return widget.width() < hint.width()
 
 
-def _has_no_room(choice: QComboBox) -> bool:
-    """One that takes whatever room there is shows its text in full where it is pointed at."""
-    if not choice.isVisible() or choice.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored:
+def _is_combo_clipped(combo: QComboBox) -> bool:
+    """A combo box with an ignored size policy is skipped: its tooltip has the complete text."""
+    if not combo.isVisible() or combo.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored:
         return False
     option = QStyleOptionComboBox()
-    choice.initStyleOption(option)
+    combo.initStyleOption(option)
     control, part = QStyle.ComplexControl.CC_ComboBox, QStyle.SubControl.SC_ComboBoxEditField
-    room = choice.style().subControlRect(control, option, part, choice).width()
-    return room < choice.fontMetrics().horizontalAdvance(choice.currentText())
+    available = combo.style().subControlRect(control, option, part, combo).width()
+    return available < combo.fontMetrics().horizontalAdvance(combo.currentText())

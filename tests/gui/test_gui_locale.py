@@ -1,4 +1,4 @@
-"""Numbers, dates and Qt's own dialogs as the language of the window has them."""
+"""Numbers, dates and the dialogs of Qt follow the language of the window."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def test_numbers_have_the_format_of_the_locale(qapp: object, language: str) -> N
 
 def test_dates_have_the_format_of_the_language(qapp: object) -> None:
     translator = Translator()
-    then = time.mktime((2025, 3, 9, 21, 5, 0, 0, 0, -1))
+    past = time.mktime((2025, 3, 9, 21, 5, 0, 0, 0, -1))
     now = time.time()
-    assert formatting.format_timestamp(then) == "9 Mar 2025 21:05"
+    assert formatting.format_timestamp(past) == "9 Mar 2025 21:05"
     assert formatting.format_timestamp(now).startswith("today ")
     translator.set_language("zh")
-    assert formatting.format_timestamp(then) == "2025/3/9 21:05"
+    assert formatting.format_timestamp(past) == "2025/3/9 21:05"
     assert formatting.format_timestamp(now).startswith("今天")
-    assert formatting.format_clock_time(then) == "2025/3/9 21:05"
+    assert formatting.format_clock_time(past) == "2025/3/9 21:05"
     translator.set_language("en")
 
 
-def test_dialogs_of_qt_follow_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_qt_dialogs_follow_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(language="zh")
-    assert box_words(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
-    assert "文件名称(&N)：" in file_words(qtbot)
-    assert not [text for text in file_words(qtbot) if re.search("[a-z]{2}", text)]
+    assert message_box_buttons(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
+    assert "文件名称(&N)：" in file_dialog_labels(qtbot)
+    assert not [text for text in file_dialog_labels(qtbot) if re.search("[a-z]{2}", text)]
     controller.set_language("en")
-    assert box_words(qtbot) == {"&Yes", "&No", "Cancel", "Save"}
-    assert "File &name:" in file_words(qtbot)
+    assert message_box_buttons(qtbot) == {"&Yes", "&No", "Cancel", "Save"}
+    assert "File &name:" in file_dialog_labels(qtbot)
 
 
-def box_words(qtbot: QtBot) -> set[str]:
+def message_box_buttons(qtbot: QtBot) -> set[str]:
     standard = QMessageBox.StandardButton
     box = QMessageBox()
     qtbot.addWidget(box)
@@ -58,19 +58,19 @@ def box_words(qtbot: QtBot) -> set[str]:
     return {button.text() for button in box.findChild(QDialogButtonBox).buttons()}
 
 
-def file_words(qtbot: QtBot) -> set[str]:
+def file_dialog_labels(qtbot: QtBot) -> set[str]:
     dialog = QFileDialog()
     dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
     qtbot.addWidget(dialog)
     return {label.text() for label in dialog.findChildren(QLabel)}
 
 
-def test_file_sizes_have_no_unit_of_volume(make_window: MakeWindow) -> None:
+def test_the_size_column_of_the_file_dialog_is_translated(make_window: MakeWindow) -> None:
     make_window(language="zh")
     assert QCoreApplication.translate("QFileSystemModel", "Size") == "大小"
 
 
-def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_context_menu_of_a_text_field_is_translated(make_window: MakeWindow, qtbot: QtBot) -> None:
     make_window(language="zh")
     field = QLineEdit()
     qtbot.addWidget(field)
@@ -81,7 +81,7 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
     menu.deleteLater()
 
 
-def test_values_of_settings_have_the_format_of_input() -> None:
+def test_setting_values_have_the_notation_of_the_form() -> None:
     rates = [formatting.format_setting_value("learning_rate", value) for value in (3e-05, 0.006, 0.012, 1.0)]
     assert rates == ["3e-5", "6e-3", "0.012", "1"]
     assert [formatting.format_setting_value("batch_size", 16), formatting.format_setting_value("compile", "auto")] == [

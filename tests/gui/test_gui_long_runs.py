@@ -14,50 +14,54 @@ from app.core.run_loader import RunRecord
 from app.pages.plots.overlay_controller import OverlayController
 from app.window.run_viewer import ViewedRun
 from tests.gui import demo_run
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, wait_until_loaded
 from tests.process.recording import LONGEST_GAP_S, Heartbeat
 
 STEPS = 20_000
 
 
 @pytest.fixture
-def long_run(own_folders: Path) -> Path:
-    path = own_folders / "runs" / "长 运行"
+def long_run(home: Path) -> Path:
+    path = home / "runs" / "长 运行"
     demo_run.write_run(path, "quickstart", ["builtin:python"], steps=STEPS, every=1)
     return path
 
 
+def read_record(path: Path) -> RunRecord:
+    """Read all events of a run."""
+    record = RunRecord()
+    for events, _ in run_list.read_events(path):
+        for event in events:
+            record.add(event)
+    return record
+
+
 def open_run(controller: Controller, qtbot: QtBot, path: Path) -> list[float]:
-    """Open a run and return the reported fractions."""
+    """Open a run. Returns the reported fractions."""
     fractions: list[float] = []
     controller._run_viewer._run_loader.progressed.connect(fractions.append)
     controller.open_run(path)
-    qtbot.waitUntil(
-        lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=20_000
-    )
+    wait_until_loaded(qtbot, controller)
     return fractions
 
 
 def test_a_long_run_opens_completely_without_blocking_the_window(
     make_window: MakeWindow, qtbot: QtBot, long_run: Path
 ) -> None:
-    controller, heart = make_window(), Heartbeat()
+    controller, heartbeat = make_window(), Heartbeat()
     fractions = open_run(controller, qtbot, long_run)
-    assert heart.longest_gap_s < LONGEST_GAP_S
+    assert heartbeat.longest_gap_s < LONGEST_GAP_S
     assert fractions == sorted(fractions)
     assert len(fractions) > 3
-    whole = RunRecord()
-    for events, _ in run_list.read_events(long_run):
-        for event in events:
-            whole.add(event)
-    shown = controller.shown_record
+    expected = read_record(long_run)
+    record = controller.shown_record
     for name in ("train_loss", "grad_norm", "time_backward", "eval_loss", "rss"):
-        for mine, expected in zip(shown.metrics.series(name), whole.metrics.series(name), strict=True):
-            np.testing.assert_array_equal(mine, expected, err_msg=name)
-    assert shown.metrics.series("train_loss")[0].size == STEPS
-    assert shown.metrics.best_eval() == whole.metrics.best_eval()
-    assert list(shown.log) == list(whole.log)
-    assert shown.samples == whole.samples
+        for actual, desired in zip(record.metrics.series(name), expected.metrics.series(name), strict=True):
+            np.testing.assert_array_equal(actual, desired, err_msg=name)
+    assert record.metrics.series("train_loss")[0].size == STEPS
+    assert record.metrics.best_eval() == expected.metrics.best_eval()
+    assert list(record.log) == list(expected.log)
+    assert record.samples == expected.samples
 
 
 def test_another_run_can_be_opened_while_a_long_one_loads(
@@ -68,9 +72,9 @@ def test_another_run_can_be_opened_while_a_long_one_loads(
     controller = make_window()
     controller.open_run(long_run)
     open_run(controller, qtbot, other)
-    viewing = controller.viewed_run
-    assert isinstance(viewing, ViewedRun)
-    assert viewing.summary.path == other
+    viewed_run = controller.viewed_run
+    assert isinstance(viewed_run, ViewedRun)
+    assert viewed_run.summary.path == other
     assert controller.shown_record.metrics.series("train_loss")[0].size == 2000
 
 
@@ -80,12 +84,8 @@ def test_a_long_overlay_is_downsampled_and_keeps_its_extremes(qtbot: QtBot, long
     overlays = OverlayController(history)
     overlays.set_shown([long_run], on=True)
     qtbot.waitUntil(lambda: len(overlays.visible_overlays(None)) == 1, timeout=20_000)
-    whole = RunRecord()
-    for events, _ in run_list.read_events(long_run):
-        for event in events:
-            whole.add(event)
     x, y = overlays.visible_overlays(None)[0].store.series("train_loss")
-    everything = whole.metrics.series("train_loss")[1]
+    losses = read_record(long_run).metrics.series("train_loss")[1]
     assert x.size < STEPS
     assert x[-1] == STEPS
-    assert (y.min(), y.max()) == (everything.min(), everything.max())
+    assert (y.min(), y.max()) == (losses.min(), losses.max())

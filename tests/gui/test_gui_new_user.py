@@ -10,11 +10,11 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.services import gpu_probe
-from tests.gui.conftest import MakeWindow
-from tests.gui.setup_form import LEFT, drop, mime_data, type_into
+from tests.gui.conftest import LEFT, MakeWindow, wait_for_state
+from tests.gui.setup_form import drop, mime_data, type_into
 from trainer_core.runs.run_dir import list_runs
 
-TYPED = {
+TYPED_SETTINGS = {
     "hidden_dim": "32",
     "n_layers": "1",
     "max_seq_len": "32",
@@ -23,32 +23,31 @@ TYPED = {
     "save_steps": "6",
     "eval_steps": "6",
 }
-OTHERS = {"vocab_size": "300", "sample_tokens": "8", "log_steps": "1", "cpu_threads": "1", "warmup_steps": "2"}
+OTHER_SETTINGS = {"vocab_size": "300", "sample_tokens": "8", "log_steps": "1", "cpu_threads": "1", "warmup_steps": "2"}
 
 
 def type_settings(controller: Controller, qtbot: QtBot) -> None:
     """Type the main settings, and set others directly."""
     for field in controller.window.setup.fields:
-        if field.knob.name in TYPED:
-            type_into(qtbot, field, TYPED[field.knob.name])
-    for name, value in OTHERS.items():
+        if field.knob.name in TYPED_SETTINGS:
+            type_into(qtbot, field, TYPED_SETTINGS[field.knob.name])
+    for name, value in OTHER_SETTINGS.items():
         controller.form.set_text(name, value)
 
 
 @pytest.mark.timeout(400)
-def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path) -> None:
-    machine = gpu_probe.probe()
-    if machine.gpus:
-        pytest.skip("the run is for a machine without a GPU")
+def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path) -> None:
+    if gpu_probe.probe().gpus:
+        pytest.skip("needs a machine without a GPU")
     text = tmp_path / "我的 文本.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)
-    window, path = controller.window, controller.window.setup.onboarding
+    window, onboarding = controller.window, controller.window.setup.onboarding
     page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
     qtbot.mouseClick(page.use_preset_button, LEFT)
-    assert path.hint.text() == "Next: add or drop a file or folder"
+    assert onboarding.hint.text() == "Next: add or drop a file or folder"
     drop(window, mime_data(text))
     qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("text · 1 file"), timeout=20_000)
 
@@ -58,22 +57,22 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     assert int(window.data.tiles["documents"].value.text()) > 0
 
     type_settings(controller, qtbot)
-    qtbot.mouseClick(path.steps["check"], LEFT)
+    qtbot.mouseClick(onboarding.steps["check"], LEFT)
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=120_000)
-    qtbot.waitUntil(lambda: path.hint.text() == "Fits. Next: Start")
+    qtbot.waitUntil(lambda: onboarding.hint.text() == "Fits. Next: Start")
 
-    qtbot.mouseClick(path.steps["start"], LEFT)
+    qtbot.mouseClick(onboarding.steps["start"], LEFT)
     assert window.plots.isVisible()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=150_000)
+    wait_for_state(qtbot, controller, RunState.FINISHED, 150.0)
     assert not page.isVisible()
     assert len(controller.active_run.record.metrics.series("train_loss")[0]) == 12
     assert controller.active_run.record.samples
-    [run] = list_runs(own_folders / "runs")
+    [run] = list_runs(home / "runs")
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
     assert controller.form.undo_stack.canUndo()  # the typed settings can be undone
-    assert path.hint.text() == "Trained. Next: Playground"
+    assert onboarding.hint.text() == "Trained. Next: Playground"
     window.show_page("try")
     qtbot.waitUntil(window.playground.write.isEnabled, timeout=20_000)
     controller.form.set_text("max_steps", "13")
-    assert path.hint.text() == "Next: check whether it fits, or start"
+    assert onboarding.hint.text() == "Next: check whether it fits, or start"

@@ -14,38 +14,34 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.pages.welcome.page import WelcomePage
-from app.services import gpu_probe
-from tests.gui.conftest import MakeWindow
-from tests.gui.setup_form import all_fields, click, drag, drop, main_field, mime_data
+from tests.gui.conftest import RTX_3060, MakeWindow, click, replace_machine, wait_for_state
+from tests.gui.setup_form import all_fields, drag, drop, main_field, mime_data
 from trainer_core.system.hardware import GpuInfo, MachineInfo
 from trainer_core.system.nvml import NoGpuReason
 
 GIB = 2**30
-CARD = GpuInfo(0, "NVIDIA GeForce RTX 3060", "GPU-0", 12 * GIB, (8, 6))
-HasMachine = Callable[..., None]
+SetMachine = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def has_machine(monkeypatch: pytest.MonkeyPatch) -> HasMachine:
-    """Replaces the probed hardware; initially a GPU with 12 GB."""
+def set_machine(monkeypatch: pytest.MonkeyPatch) -> SetMachine:
+    """Replaces the probed hardware; initially a GPU with 12 GiB."""
 
-    def has(
-        *gpus: GpuInfo, no_gpu: NoGpuReason = "no_library", cuda: tuple[int, int] = (13, 0), seen: bool = False
+    def replace(
+        *gpus: GpuInfo, no_gpu: NoGpuReason = "no_library", cuda: tuple[int, int] = (13, 0), card_present: bool = False
     ) -> None:
-        why, driver = (None, "580.65") if gpus else (no_gpu, None)
-        found = MachineInfo(
-            gpus, why, "", driver, cuda if gpus else None, 16 * GIB, 9 * GIB, "AMD  Ryzen 7", 8, 16, "Windows"
+        no_gpu_reason, driver = (None, "580.65") if gpus else (no_gpu, None)
+        machine = MachineInfo(
+            gpus, no_gpu_reason, "", driver, cuda if gpus else None, 16 * GIB, 9 * GIB, "AMD  Ryzen 7", 8, 16, "Windows"
         )
-        monkeypatch.setattr(gpu_probe, "probe", lambda: found)
-        monkeypatch.setattr(gpu_probe, "nvidia_card_present", lambda: seen)
-        monkeypatch.setattr(gpu_probe, "torch_version", lambda: "2.13.0")
+        replace_machine(monkeypatch, machine, card_present=card_present)
 
-    has(CARD)
-    return has
+    replace(RTX_3060)
+    return replace
 
 
-def welcome(controller: Controller, qtbot: QtBot) -> WelcomePage:
-    """The page after the hardware was probed."""
+def welcome_page(controller: Controller, qtbot: QtBot) -> WelcomePage:
+    """The welcome page once the hardware is probed."""
     page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     return page
@@ -55,7 +51,7 @@ def visible_text(page: QWidget) -> str:
     return "\n".join(label.text() for label in page.findChildren(QLabel) if not label.isHidden())
 
 
-def marks(controller: Controller) -> list[str]:
+def step_states(controller: Controller) -> list[str]:
     return list(controller.window.setup.onboarding.states.values())
 
 
@@ -64,7 +60,7 @@ def marks(controller: Controller) -> list[str]:
 
 def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = welcome(controller, qtbot)
+    page = welcome_page(controller, qtbot)
     assert page.isVisible()
     assert not controller.window.plots.isVisible()
     qtbot.waitUntil(lambda: "NVIDIA GeForce RTX 3060, 12.0 GiB of VRAM" in visible_text(page))
@@ -81,10 +77,10 @@ def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window:
 
 
 def test_without_a_gpu_the_preset_for_the_cpu_is_recommended(
-    make_window: MakeWindow, qtbot: QtBot, has_machine: HasMachine
+    make_window: MakeWindow, qtbot: QtBot, set_machine: SetMachine
 ) -> None:
-    has_machine()
-    page = welcome(make_window(), qtbot)
+    set_machine()
+    page = welcome_page(make_window(), qtbot)
     qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the CPU" in visible_text(page))
     assert page.preset_title.text() == "Recommended preset: CPU"
     assert page.driver_problem_label.isHidden()
@@ -94,35 +90,35 @@ def test_without_a_gpu_the_preset_for_the_cpu_is_recommended(
     ("machine", "texts"),
     [
         ({"cuda": (11, 4)}, ("580.65", "too old", "nvidia.com/drivers", "setup")),
-        ({"none": True, "seen": True}, ("no driver", "nvidia.com/drivers")),
-        ({"none": True, "seen": True, "no_gpu": "driver_mismatch"}, ("Restart the computer",)),
+        ({"no_gpu": "no_library", "card_present": True}, ("no driver", "nvidia.com/drivers")),
+        ({"no_gpu": "driver_mismatch", "card_present": True}, ("Restart the computer",)),
     ],
 )
 def test_a_driver_problem_is_shown_with_its_remedy(
-    make_window: MakeWindow, qtbot: QtBot, has_machine: HasMachine, machine: dict[str, object], texts: tuple[str, ...]
+    make_window: MakeWindow, qtbot: QtBot, set_machine: SetMachine, machine: dict[str, object], texts: tuple[str, ...]
 ) -> None:
-    has_machine(*(() if machine.pop("none", False) else (CARD,)), **machine)
-    page = welcome(make_window(), qtbot)
+    set_machine(*(() if "no_gpu" in machine else (RTX_3060,)), **machine)
+    page = welcome_page(make_window(), qtbot)
     assert page.driver_problem_label.isVisible()
     for part in texts:
         assert part in page.driver_problem_label.text()
     assert page.preset_title.text() == "Recommended preset: CPU"
 
 
-def test_one_click_trains_with_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_quick_start_button_trains_on_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = welcome(controller, qtbot)
+    page = welcome_page(controller, qtbot)
     controller.form.add_data(["D:/mine.txt"])
     controller.form.set_text("batch_size", "3")
     click(qtbot, page.quickstart_button)
     arguments = controller.active_run.process.arguments
     assert arguments[arguments.index("--preset") + 1] == "quickstart"
-    assert "D:/mine.txt" not in arguments  # the preset's own data, which needs no flag
+    assert "D:/mine.txt" not in arguments  # the data of the preset needs no flag
     assert controller.form.data == ["builtin:python"]
     assert "--batch-size" not in arguments
     assert not page.isVisible()
     assert controller.window.plots.isVisible()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=30_000)
+    wait_for_state(qtbot, controller, RunState.FINISHED, 30.0)
     controller.form.undo_stack.undo()
     assert controller.form.data == ["D:/mine.txt"]
     assert controller.form.changes() == {"batch_size": 3}
@@ -130,7 +126,7 @@ def test_one_click_trains_with_built_in_data(make_window: MakeWindow, qtbot: QtB
 
 def test_a_closed_welcome_page_is_only_shown_from_the_menu(make_window: MakeWindow, qtbot: QtBot) -> None:
     first = make_window()
-    click(qtbot, welcome(first, qtbot).close_button)
+    click(qtbot, welcome_page(first, qtbot).close_button)
     assert first.window.plots.isVisible()
     first.window.close()
     second = make_window()
@@ -138,20 +134,18 @@ def test_a_closed_welcome_page_is_only_shown_from_the_menu(make_window: MakeWind
     assert second.window.plots.isVisible()
     second.window.show_page("log")
     second.window.menus.actions["welcome"].trigger()
-    assert welcome(second, qtbot).isVisible()
+    assert welcome_page(second, qtbot).isVisible()
     assert not second.window.plots.isVisible()
 
 
-def test_with_runs_on_disk_the_window_starts_with_plots(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    (own_folders / "runs" / "earlier").mkdir(parents=True)
+def test_with_runs_on_disk_the_window_starts_with_the_plots(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    (home / "runs" / "earlier").mkdir(parents=True)
     controller = make_window()
     assert not controller.welcome_page.isVisible()
     assert controller.window.plots.isVisible()
 
 
-def test_with_own_data_the_window_starts_without_the_welcome_page(
+def test_with_user_data_the_window_starts_without_the_welcome_page(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     first = make_window()
@@ -162,7 +156,7 @@ def test_with_own_data_the_window_starts_without_the_welcome_page(
 
 def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = welcome(controller, qtbot)
+    page = welcome_page(controller, qtbot)
     controller.set_language("zh")
     assert page.quickstart_button.text() == "训练示例"
     qtbot.waitUntil(lambda: "显存 12.0 GiB" in visible_text(page))
@@ -174,43 +168,43 @@ def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: Q
 # --- onboarding steps --------------------------------------------------------------------------------------
 
 
-def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_steps_show_their_states(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
-    path = controller.window.setup.onboarding
+    onboarding = controller.window.setup.onboarding
     controller.form.set_text("batch_size", "8")
-    assert marks(controller) == ["done", "done", "next", "open"]
-    height = path.height()
+    assert step_states(controller) == ["done", "done", "next", "open"]
+    height = onboarding.height()
     controller.form.set_data([])
-    assert marks(controller)[0] == "next"
-    assert "add or drop a file" in path.hint.text()
+    assert step_states(controller)[0] == "next"
+    assert "add or drop a file" in onboarding.hint.text()
     controller.form.add_data(["builtin:python"])
     controller.form.set_text("batch_size", "0")
-    assert marks(controller)[1] == "wrong"
-    assert "Batch size" in path.hint.text()
-    assert path.steps["preset"].accessibleName() == "Preset: needs attention"
+    assert step_states(controller)[1] == "wrong"
+    assert "Batch size" in onboarding.hint.text()
+    assert onboarding.steps["preset"].accessibleName() == "Preset: needs attention"
     controller.form.undo_stack.undo()
-    click(qtbot, path.steps["check"])
+    click(qtbot, onboarding.steps["check"])
     qtbot.waitUntil(lambda: bool(controller.check_job.verdict), timeout=30_000)
-    qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "done", "next"])
-    assert path.hint.text() == "Fits. Next: Start"
-    assert path.height() == height
+    qtbot.waitUntil(lambda: step_states(controller) == ["done", "done", "done", "next"])
+    assert onboarding.hint.text() == "Fits. Next: Start"
+    assert onboarding.height() == height
     controller.form.set_text("n_layers", "9")
-    qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "next", "open"])
+    qtbot.waitUntil(lambda: step_states(controller) == ["done", "done", "next", "open"])
 
 
 def test_the_start_step_starts_or_focuses_the_invalid_field(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow")
-    path = controller.window.setup.onboarding
+    onboarding = controller.window.setup.onboarding
     controller.window.activateWindow()
     controller.form.set_text("n_layers", "0")
-    click(qtbot, path.steps["start"])
+    click(qtbot, onboarding.steps["start"])
     qtbot.waitUntil(main_field(controller, "n_layers").editor.hasFocus)
     assert controller.active_run.machine.can_start
     controller.form.undo_stack.undo()
-    click(qtbot, path.steps["start"])
+    click(qtbot, onboarding.steps["start"])
     assert controller.active_run.machine.is_active
-    assert path.hint.text() == "A run is active"
-    assert marks(controller)[3] == "next"
+    assert onboarding.hint.text() == "A run is active"
+    assert step_states(controller)[3] == "next"
 
 
 def test_the_data_and_preset_steps_focus_their_fields(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -237,7 +231,7 @@ def test_hidden_steps_stay_hidden_at_the_next_start(make_window: MakeWindow, qtb
     assert action.isChecked()
 
 
-def test_the_reason_reveals_a_field_of_all_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_show_button_reveals_an_invalid_field_of_all_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = controller.window
     window.activateWindow()
@@ -251,7 +245,7 @@ def test_the_reason_reveals_a_field_of_all_settings(make_window: MakeWindow, qtb
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
 
 
-# --- files -----------------------------------------------------------------------------------------------
+# --- data files -----------------------------------------------------------------------------------------------
 
 
 def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -262,17 +256,17 @@ def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBo
         (folder / f"{number}.txt").write_text("text " * 100, encoding="utf-8")
     table.write_text('{"prompt": "a", "response": "b"}\n', encoding="utf-8")
     mime = mime_data(folder, table)
-    entered = drag(controller.window, mime)
-    assert entered.isAccepted()
-    assert entered.dropAction() == Qt.DropAction.CopyAction  # never a move
+    drag_event = drag(controller.window, mime)
+    assert drag_event.isAccepted()
+    assert drag_event.dropAction() == Qt.DropAction.CopyAction  # never a move
     assert controller.setup_controller.drop_indicator.text() == "Drop to use as training data\n语料 one, chats.jsonl"
     QApplication.sendEvent(controller.window, QDragLeaveEvent())
     assert controller.setup_controller.drop_indicator.text() == ""
     drop(controller.window, mime)
     assert controller.setup_controller.drop_indicator.text() == ""
     assert controller.form.data == [str(folder), str(table)]
-    seen = controller.window.setup.data.summary
-    qtbot.waitUntil(lambda: seen.text() == "text, jsonl · 4 files · 1.5 KiB", timeout=5_000)
+    summary = controller.window.setup.data.summary
+    qtbot.waitUntil(lambda: summary.text() == "text, jsonl · 4 files · 1.5 KiB", timeout=5_000)
     assert table.exists()
 
 
@@ -288,28 +282,28 @@ def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow
     text.write_text("春天来了。\n" * 50, encoding="utf-8")
     controller = make_window()
     bar = controller.window.run_bar
-    controller.form.add_data([str(text), str(tmp_path / "gone.csv")])
+    controller.form.add_data([str(text), str(tmp_path / "missing.csv")])
     qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=5_000)
     summary = controller.window.setup.data.summary
-    assert bar.start.toolTip() == summary.text() == "Not found: gone.csv"
+    assert bar.start.toolTip() == summary.text() == "Not found: missing.csv"
     assert summary.objectName() == "warnText"
-    assert bar.reason_label.text() == "Cannot start: Not found: gone.csv"
+    assert bar.reason_label.text() == "Cannot start: Not found: missing.csv"
     assert not bar.check.isEnabled()
     click(qtbot, bar.show_reason_button)
     sources = controller.window.setup.data.list
     assert controller.window.focusWidget() is sources
-    qtbot.keyClick(sources, Qt.Key.Key_Delete)  # the missing one is selected
+    qtbot.keyClick(sources, Qt.Key.Key_Delete)  # the missing source is selected
     assert controller.form.data == [str(text)]
     qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
     controller.form.undo_stack.undo()
     qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=10_000)
-    (tmp_path / "gone.csv").write_text("text\na\n", encoding="utf-8")
+    (tmp_path / "missing.csv").write_text("text\na\n", encoding="utf-8")
     qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
     assert not bar.reason_label.isVisible()
 
 
-def test_one_click_starts_a_data_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window(look="preview")
+def test_the_preview_button_of_the_setup_panel_starts_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(preview="preview")
     click(qtbot, controller.window.setup.data.preview_button)
     assert controller.window.tabs.currentWidget() is controller.window.pages["data"]
     assert controller.preview_job.running is not None

@@ -1,4 +1,4 @@
-"""The page of CONTRIBUTING.md is added to the window by one line, as that file says."""
+"""The page of the example in CONTRIBUTING.md is added to the window by its registration alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.core.settings import SettingsStore
 from app.pages import registry
 from app.pages.registry import PageSpec
 from app.window import commands, main_window
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, activate
 from trainer_core import protocol
 
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
@@ -21,7 +21,7 @@ CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 
 @pytest.fixture
 def added_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the module of the example, and register its page."""
+    """Write the module of the example and register its page."""
     section = CONTRIBUTING.read_text(encoding="utf-8").partition("**a page**")[2]
     code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
     (tmp_path / "sample_count_page.py").write_text(code, encoding="utf-8")
@@ -38,8 +38,7 @@ def test_a_registered_page_has_a_tab_a_shortcut_a_language_and_the_displayed_run
 ) -> None:
     controller = make_window()
     window = controller.window
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(qtbot, window)
     qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
     assert window.page == "sample_count"
     page = window.sample_count  # type: ignore[attr-defined]

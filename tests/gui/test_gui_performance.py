@@ -15,7 +15,7 @@ from app.core.run_state import ProcessStarted, RunState
 from app.pages.performance import figures
 from app.pages.performance.table_cards import show_step_time
 from app.theme.palette import LIGHT
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, wait_until_loaded
 from tests.gui.demo_run import write_run
 from trainer_core import protocol
 
@@ -27,16 +27,14 @@ def open_run(
     run = write_run(home / "runs" / "demo", "quickstart", ["builtin:python"], steps=500, gpu=gpu)
     controller = make_window("ok", language)
     controller.open_run(run.path)
-    qtbot.waitUntil(
-        lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0), timeout=10_000
-    )
+    wait_until_loaded(qtbot, controller)
     controller.window.show_page("performance")
     controller.render()
     return controller
 
 
-def rows(controller: Controller) -> list[list[str]]:
-    """Texts of the fast paths, without the header."""
+def fast_path_rows(controller: Controller) -> list[list[str]]:
+    """Cell texts of the table of fast paths, without the header."""
     table = controller.window.performance.fast_paths.table.text()
     lines = [re.findall("<td.*?>(.*?)</td>", line) for line in table.split("</tr>")]
     return [[unescape(cell).replace("\u200b", "") for cell in line] for line in lines[1:] if line]
@@ -48,22 +46,22 @@ def visible_tiles(controller: Controller) -> dict[str, str]:
 
 
 def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
-    found = rows(controller)
-    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Matches the reference."]
-    assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
-    reasons = {row[1]: row[-1] for row in found}
+    controller = open_run(make_window, qtbot, home)
+    rows = fast_path_rows(controller)
+    assert rows[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Matches the reference."]
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)  # ✓ before –
+    reasons = {row[1]: row[-1] for row in rows}
     assert reasons["CUDA graphs"] == "The run is too short: setup takes 12.4 s and saves about 3.07 s."
     assert reasons["Chunked loss"] == "Its error relative to the reference, 0.0123, exceeds 0.005."
     assert "compiled in 34.2 s" in controller.window.performance.fast_paths.facts.text()
 
 
-def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
+def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    controller = open_run(make_window, qtbot, home)
     controller.set_language("zh")
-    assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "与参考实现一致。"]
+    assert fast_path_rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "与参考实现一致。"]
     page = controller.window.performance
     assert page.tiles["noise"].title.text() == "梯度噪声"
     assert "异常步: 1 个，最近为第 297 步：已跳过" in page.step_time.note.text()
@@ -73,9 +71,9 @@ def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot
 
 
 def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, home)
     page = controller.window.performance
     for size in ((1280, 800), (860, 560)):
         controller.window.resize(*size)
@@ -83,11 +81,11 @@ def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
         content, viewport = page._area.widget(), page._area.viewport()
         assert content is not None
         assert content.minimumSizeHint().width() <= content.width() <= viewport.width(), size
-        assert any("_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112" in row[-1] for row in rows(controller))
+        assert any("_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112" in row[-1] for row in fast_path_rows(controller))
 
 
-def test_tooltips_explain_mfu_and_gradient_noise(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
+def test_tooltips_explain_mfu_and_gradient_noise(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    controller = open_run(make_window, qtbot, home)
     assert set(visible_tiles(controller)) == set(figures.TILES)
     tiles = controller.window.performance.tiles
     assert visible_tiles(controller)["energy"] == "0.894 Wh"
@@ -107,13 +105,13 @@ def test_the_mfu_tile_explains_an_unknown_peak() -> None:
 
 
 def test_the_parts_of_the_last_step_are_listed_with_their_shares(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    page = open_run(make_window, qtbot, own_folders).window.performance
+    page = open_run(make_window, qtbot, home).window.performance
     assert set(figures.part_times(page._metrics)) == set(figures.PARTS) - {"sync"}  # type: ignore[arg-type]
     store, times = MetricStore(), protocol.StepTime(data=1, transfer=0, forward=5, backward=9, optimizer=2, other=1)
     for step in (1, 2):
-        times.sync = 2.0 * step  # on several GPUs
+        times.sync = 2.0 * step  # gradient all-reduce of several GPUs
         values = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
         rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
         store.add(protocol.Step(t=float(step), step=step, time_ms=times, **values, **rates))  # type: ignore[arg-type]
@@ -125,20 +123,18 @@ def test_the_parts_of_the_last_step_are_listed_with_their_shares(
 
 
 def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
     """Events of protocol 1.1: no fast paths, no performance, no time for checkpoints."""
-    run = write_run(own_folders / "runs" / "old", "quickstart", ["builtin:python"], steps=100, gpu=False)
+    run = write_run(home / "runs" / "old", "quickstart", ["builtin:python"], steps=100, gpu=False)
     text = run.events.read_text(encoding="utf-8")
-    for new in ('"fast_paths":[],', ',"fast_paths":[]', ',"bad_steps":0'):
-        assert new in text or new == '"fast_paths":[],'
-        text = text.replace(new, "")
+    for field in ('"fast_paths":[],', ',"fast_paths":[]', ',"bad_steps":0'):
+        assert field in text or field == '"fast_paths":[],'
+        text = text.replace(field, "")
     run.events.write_text(text.replace('"checkpoint":0.0,', ""), encoding="utf-8")
     controller = make_window("ok")
     controller.open_run(run.path)
-    qtbot.waitUntil(
-        lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0), timeout=10_000
-    )
+    wait_until_loaded(qtbot, controller)
     controller.window.show_page("performance")
     controller.render()
     assert set(visible_tiles(controller)) == {"step"}
@@ -157,21 +153,21 @@ def test_the_page_has_a_placeholder_before_any_run(make_window: MakeWindow) -> N
 
 
 def test_the_plots_page_lists_the_fast_paths_and_opens_the_details(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, home)
     window = controller.window
     window.show_page("plots")
     qtbot.waitUntil(lambda: "Attention (flash) ×1.31" in window.plots.execution_label.text())
-    assert "FlashAttention" not in window.plots.execution_label.text()  # only what is used
+    assert "FlashAttention" not in window.plots.execution_label.text()  # not in use
     window.plots.details_button.click()
     assert window.performance.isVisible()
 
 
 def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    controller = open_run(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, home)
     window = controller.window
     window.show_page("plots")
     markers = window.plots.charts["loss"].canvas._markers["bad_step"]
@@ -185,10 +181,10 @@ def test_a_compiling_run_is_displayed_and_can_be_stopped(make_window: MakeWindow
     machine.feed(ProcessStarted("x"), 0.0)
     machine.feed(protocol.Phase(phase="compiling"), 1.0)
     controller.render_run_bar()
-    states = [machine.state]
+    compiling_state = machine.state
     assert bar.state_label.text() == "Compiling"
     assert bar.status_label.text() == "compiling"
     assert bar.stop.isEnabled()
     assert bar.progress_bar.maximum() == 0  # unknown duration: a busy indicator
     machine.feed(protocol.Phase(phase="training"), 2.0)
-    assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]
+    assert (compiling_state, machine.state) == (RunState.COMPILING, RunState.TRAINING)

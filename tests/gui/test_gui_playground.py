@@ -20,28 +20,27 @@ from app.core.run_state import RunState
 from app.pages.playground.page import PlaygroundPage
 from app.services.generation_session import GenerationSession
 from app.services.trainer_process import TrainerProcess
-from tests.gui.conftest import FAKE, MakeWindow, span
-from tests.gui.setup_form import click
+from tests.gui.conftest import FAKE_TRAINER, MakeWindow, click, horizontal_extent, wait_for_state
 from trainer_core.runs import checkpoint_dir
 from trainer_core.system.hardware import GpuInfo, probe
 
-LONG = 90_000
-Models = Callable[..., Path]
+LONG = 90_000  # tokens: longer than any test
+WriteModels = Callable[..., Path]
 
 
 @pytest.fixture
-def models(own_folders: Path) -> Models:
+def write_models(home: Path) -> WriteModels:
     """Creates runs with fake checkpoints of steps 1 and 2; returns the folder of runs."""
 
     def make(*names: str) -> Path:
         for name in names:
             for step in (1, 2):
-                folder = checkpoint(own_folders / "runs", name, step)
+                folder = checkpoint(home / "runs", name, step)
                 folder.mkdir(parents=True)
                 (folder / "weights").write_bytes(b"w")
                 checkpoint_dir.write_manifest(folder, step, "regular", 3.5 - step)
-            (own_folders / "runs" / name / "config.yaml").write_text("preset: cpu", encoding="utf-8")
-        return own_folders / "runs"
+            (home / "runs" / name / "config.yaml").write_text("preset: cpu", encoding="utf-8")
+        return home / "runs"
 
     return make
 
@@ -50,24 +49,24 @@ def checkpoint(runs: Path, name: str, step: int) -> Path:
     return runs / name / "checkpoints" / checkpoint_dir.folder_name(step)
 
 
-def fake(*mode: str) -> Callable[[], TrainerProcess]:
-    return lambda: TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", *mode])
+def process_factory(program: Path, *arguments: str) -> Callable[[], TrainerProcess]:
+    return lambda: TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(program), *arguments])
 
 
-GENERATOR = fake(str(FAKE.with_name("fake_generator.py")))
+create_generator = process_factory(FAKE_TRAINER.with_name("fake_generator.py"))
 
 
 def open_page(
     make_window: MakeWindow,
     qtbot: QtBot,
     name: str = "text",
-    make: Callable[[], TrainerProcess] = GENERATOR,
+    create_process: Callable[[], TrainerProcess] = create_generator,
     mode: str = "ok",
 ) -> tuple[Controller, PlaygroundPage]:
     """Open the page with the newest checkpoint of a run selected."""
     controller = make_window(mode)
     for session in controller.window.playground.sessions:
-        session.create_process = make
+        session.create_process = create_process
     controller.window.show_page("try")
     page = controller.window.playground
     column = page.columns[0]
@@ -79,7 +78,7 @@ def open_page(
 
 
 def generate(controller: Controller, qtbot: QtBot, prompt: str) -> list[GenerationSession]:
-    """Generate, and wait for the end."""
+    """Generate a text for a prompt. Returns the visible sessions."""
     page = controller.window.playground
     page.prompt.setPlainText(prompt)
     click(qtbot, page.write)
@@ -93,7 +92,7 @@ def newest_text(session: GenerationSession) -> str:
 
 
 def expected_text(seed: int, step: int, words: int = 3) -> str:
-    """Text of the fake model of a step."""
+    """Text that the fake generator returns for a checkpoint."""
     return "".join(f"seed{seed}step{step}word{number + 1} " for number in range(words))
 
 
@@ -103,8 +102,10 @@ def pid(session: GenerationSession) -> int:
     return session.process.pid
 
 
-def test_a_text_continues_its_prompt_and_can_be_copied(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_a_text_continues_its_prompt_and_can_be_copied(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     page.row.fields["seed"].setValue(5)
     (session,) = generate(controller, qtbot, "Line 第")
@@ -121,21 +122,23 @@ def test_a_text_continues_its_prompt_and_can_be_copied(make_window: MakeWindow, 
 
 
 @pytest.mark.parametrize("name", ["text", "chat"])
-def test_code_keeps_its_indentation(make_window: MakeWindow, qtbot: QtBot, models: Models, name: str) -> None:
-    models(name)
+def test_code_keeps_its_indentation(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, name: str
+) -> None:
+    write_models(name)
     controller, page = open_page(make_window, qtbot, name)
     code = "def f():\n    iiii\n\tMMMM"
     generate(controller, qtbot, code)
     page.prompt.setPlainText(code)  # cleared after a question
     for edit in (page.columns[0].transcript, page.prompt):
-        assert span(edit, "iiii") == span(edit, "MMMM")
-        assert span(edit, "iiii")[0] == span(edit, "f():")[0]
+        assert horizontal_extent(edit, "iiii") == horizontal_extent(edit, "MMMM")
+        assert horizontal_extent(edit, "iiii")[0] == horizontal_extent(edit, "f():")[0]
 
 
 def test_regenerate_replaces_the_text_with_another_seed_in_the_same_process(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
 ) -> None:
-    models("text")
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     (session,) = generate(controller, qtbot, "Line")
     first, process = newest_text(session), pid(session)
@@ -149,24 +152,26 @@ def test_regenerate_replaces_the_text_with_another_seed_in_the_same_process(
     assert pid(session) == process
 
 
-def test_two_checkpoints_generate_side_by_side(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_two_checkpoints_generate_side_by_side(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     click(qtbot, page.compare)
     assert page.columns[1].isVisible()
     page.row.fields["seed"].setValue(8)
     first, second = generate(controller, qtbot, "Line 1")
     assert (newest_text(first), newest_text(second)) == (expected_text(8, 2), expected_text(8, 1))
-    other = pid(second)
+    second_pid = pid(second)
     click(qtbot, page.compare)
     assert not page.columns[1].isVisible()
-    qtbot.waitUntil(lambda: not psutil.pid_exists(other), timeout=20_000)
+    qtbot.waitUntil(lambda: not psutil.pid_exists(second_pid), timeout=20_000)
 
 
 def test_ctrl_enter_generates_and_esc_stops_and_keeps_the_text(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
 ) -> None:
-    models("text")
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     controller.window.activateWindow()
@@ -183,14 +188,16 @@ def test_ctrl_enter_generates_and_esc_stops_and_keeps_the_text(
     assert session.turns[-1].status == "interrupted"
     assert page.columns[0].transcript.toPlainText().endswith("\nstopped")
     assert page.write.isVisible()
-    assert controller.active_run.machine.state is RunState.IDLE  # in other places, these keys start a run
+    assert controller.active_run.machine.state is RunState.IDLE  # on other pages, Ctrl+Enter starts a run
     page.row.fields["max_tokens"].setValue(3)
     generate(controller, qtbot, "Line")
     assert pid(session) == process
 
 
-def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_a_second_stop_ends_an_unresponsive_process(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     page.prompt.setPlainText("deaf")
@@ -199,8 +206,8 @@ def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtb
     qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     process = pid(session)
     click(qtbot, page.stop)
-    before = len(newest_text(session))
-    qtbot.waitUntil(lambda: len(newest_text(session)) > before, timeout=20_000)
+    length = len(newest_text(session))
+    qtbot.waitUntil(lambda: len(newest_text(session)) > length, timeout=20_000)
     click(qtbot, page.stop)
     assert not session.is_busy
     assert session.turns[-1].status == "interrupted"
@@ -208,8 +215,10 @@ def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtb
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
 
 
-def test_shortcuts_regenerate_and_start_anew(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_shortcuts_regenerate_and_start_a_new_conversation(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     (session,) = generate(controller, qtbot, "Line")
     controller.window.activateWindow()
@@ -223,33 +232,35 @@ def test_shortcuts_regenerate_and_start_anew(make_window: MakeWindow, qtbot: QtB
     assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
 
 
-def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("chat")
+def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
+    write_models("chat")
     controller, page = open_page(make_window, qtbot, "chat")
     (session,) = generate(controller, qtbot, "1 加 1？")
     assert page.prompt.toPlainText() == ""  # the next question
     generate(controller, qtbot, "和 2？")
-    one, two = session.turns
-    assert two.chat
-    assert two.prompt_tokens == len("1 加 1？" + one.text + "和 2？")  # includes the previous turn
-    shown = page.columns[0].transcript.toPlainText()
-    assert shown.index("1 加 1？") < shown.index("和 2？")
+    first, second = session.turns
+    assert second.chat
+    assert second.prompt_tokens == len("1 加 1？" + first.text + "和 2？")  # includes the previous turn
+    transcript = page.columns[0].transcript.toPlainText()
+    assert transcript.index("1 加 1？") < transcript.index("和 2？")
     click(qtbot, page.new)
     assert page.columns[0].transcript.placeholder.isVisible()
     generate(controller, qtbot, "1 加 1？")
-    assert session.turns[-1].prompt_tokens == one.prompt_tokens
+    assert session.turns[-1].prompt_tokens == first.prompt_tokens
     click(qtbot, page.columns[0].copy)
     assert QGuiApplication.clipboard().text() == newest_text(session)  # the answer alone
 
 
-def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    runs = models("text")
-    newer, kept = checkpoint(runs, "text", 2), runs.parent / "kept"
-    newer.rename(kept)
+def test_the_next_text_is_generated_with_the_newest_checkpoint(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    runs = write_models("text")
+    newest, moved = checkpoint(runs, "text", 2), runs.parent / "moved"
+    newest.rename(moved)
     controller, page = open_page(make_window, qtbot)
     (session,) = generate(controller, qtbot, "Line")
     assert session.turns[-1].step == 1
-    kept.rename(newer)
+    moved.rename(newest)
     controller.window.playground.refresh_checkpoints()
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     generate(controller, qtbot, "Line")
@@ -257,9 +268,9 @@ def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow
 
 
 def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
 ) -> None:
-    runs = models("text")
+    runs = write_models("text")
     older = checkpoint(runs, "text", 1)
     controller, page = open_page(make_window, qtbot)
     controller.window.playground.select_checkpoint(older)
@@ -277,24 +288,26 @@ def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     assert session.turns[-1].step == 2
 
 
-def test_a_model_that_cannot_be_loaded_shows_its_error(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    runs = models("text")
-    controller, page = open_page(make_window, qtbot, make=fake(str(FAKE), "error"))
+def test_a_model_that_cannot_be_loaded_shows_its_error(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    runs = write_models("text")
+    controller, page = open_page(make_window, qtbot, create_process=process_factory(FAKE_TRAINER, "error"))
     (session,) = generate(controller, qtbot, "Line")
     assert "does not exist" in page.columns[0].status.text()
     assert page.columns[0].status.property("level") == "bad"
     assert session.turns[-1].status == "failed"
-    session.create_process = GENERATOR
+    session.create_process = create_generator
     controller.window.playground.select_checkpoint(checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
     generate(controller, qtbot, "Line")
     assert newest_text(session) == expected_text(0, 1)
 
 
-def test_a_rejected_prompt_shows_its_error_and_is_no_part_of_the_conversation(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
+def test_a_rejected_prompt_shows_its_error_and_is_not_part_of_the_conversation(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
 ) -> None:
-    models("chat")
+    write_models("chat")
     controller, page = open_page(make_window, qtbot, "chat")
     (session,) = generate(controller, qtbot, "refuse this")
     assert "chat template rejects a conversation" in page.columns[0].transcript.toPlainText()
@@ -303,8 +316,8 @@ def test_a_rejected_prompt_shows_its_error_and_is_no_part_of_the_conversation(
     assert session.turns[-1].prompt_tokens == len("and this?")
 
 
-def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
+    write_models("text")
     controller, _ = open_page(make_window, qtbot)
     session = controller.window.playground.sessions[0]
     generate(controller, qtbot, "Line")
@@ -318,8 +331,10 @@ def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, models
     assert session.turns[-1].status in ("end", "length")
 
 
-def test_closing_the_window_ends_the_processes(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_closing_the_window_ends_the_processes(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     click(qtbot, page.compare)
@@ -332,9 +347,9 @@ def test_closing_the_window_ends_the_processes(make_window: MakeWindow, qtbot: Q
 
 
 def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
 ) -> None:
-    models("text")
+    write_models("text")
     controller, page = open_page(make_window, qtbot, mode="echo")
     qtbot.waitUntil(lambda: controller.window.playground.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
@@ -346,7 +361,7 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
     process = pid(session)
     controller.window.show_page("plots")
     click(qtbot, controller.window.run_bar.start)
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
     controller.window.show_page("try")
     assert page.device_label.text() == "Uses the CPU: training uses the only GPU"
@@ -366,8 +381,8 @@ def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWind
     assert not any(session.is_busy for session in controller.window.playground.sessions)
 
 
-def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
+    write_models("text")
     _, page = open_page(make_window, qtbot)
     field = page.row.fields["top_p"]
     for typed, value in (("0", 1.0), ("x", 1.0), ("7", 1.0), ("0.9", 0.9)):
@@ -381,9 +396,9 @@ def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, mod
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_text_is_clipped_in_the_narrowest_window(
-    make_window: MakeWindow, qtbot: QtBot, models: Models, language: str
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, language: str
 ) -> None:
-    models("text")
+    write_models("text")
     controller = make_window(language=language, theme="dark")
     window, page = controller.window, controller.window.playground
     window.resize(860, 560)
@@ -399,8 +414,8 @@ def test_no_text_is_clipped_in_the_narrowest_window(
     assert page.columns[0].transcript.height() >= 60
 
 
-def test_sampling_options_are_restored(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
-    models("text")
+def test_sampling_options_are_restored(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
+    write_models("text")
     controller, page = open_page(make_window, qtbot)
     for name, value in (("temperature", "1.25"), ("top_k", "40"), ("seed", "77")):
         page.row.fields[name].setValue(float(value))

@@ -10,45 +10,45 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from tests.core.trainer import TINY, run, text_file
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click
 from trainer_core import protocol
 
-QUICK = (
+TRAINING_FLAGS = (
     *TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3",
     "--warmup-steps", "0", "--learning-rate", "0.05",
 )  # fmt: skip
 
 
 def train(home: Path, data: Path, name: str) -> None:
-    ended = run(home, "train", *QUICK, "--data", str(data), "--run-dir", str(home / "runs" / name))
-    assert ended.code == 0, ended.stderr
+    result = run(home, "train", *TRAINING_FLAGS, "--data", str(data), "--run-dir", str(home / "runs" / name))
+    assert result.code == 0, result.stderr
 
 
-def test_two_checkpoints_generate_what_the_command_line_generates(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+def test_two_checkpoints_generate_the_same_texts_as_the_command_line(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
 ) -> None:
-    own_folders.mkdir()
-    train(own_folders, text_file(tmp_path), "文本 run")
+    home.mkdir()
+    train(home, text_file(tmp_path), "文本 run")
     controller = make_window()
     controller.window.show_page("try")
     page, sessions = controller.window.playground, controller.window.playground.sessions
     qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
-    qtbot.mouseClick(page.compare, Qt.MouseButton.LeftButton)
+    click(qtbot, page.compare)
     page.row.fields["max_tokens"].setValue(40)
     page.row.fields["seed"].setValue(5)
     page.prompt.setPlainText("Line 第")
-    qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+    click(qtbot, page.write)
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=120_000)
     texts = [session.turns[-1].text for session in sessions]
     assert texts[0] != texts[1]
-    older = own_folders / "runs" / "文本 run" / "checkpoints" / "step-00000001"
+    older = home / "runs" / "文本 run" / "checkpoints" / "step-00000001"
     flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
-    ended = run(own_folders, "generate", str(older), "--prompt", "Line 第", *flags)
-    assert texts[1] == "".join(event.piece for event in ended.of(protocol.GeneratedPiece))
+    result = run(home, "generate", str(older), "--prompt", "Line 第", *flags)
+    assert texts[1] == "".join(event.piece for event in result.of(protocol.GeneratedPiece))
 
     page.row.fields["max_tokens"].setValue(90000)
     page.row.fields["temperature"].setValue(0)  # greedy decoding does not end by chance
-    qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+    click(qtbot, page.write)
     qtbot.waitUntil(lambda: all(session.turns[-1].text for session in sessions), timeout=60_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=20_000)
@@ -60,14 +60,14 @@ def test_two_checkpoints_generate_what_the_command_line_generates(
     qtbot.waitUntil(lambda: not any(psutil.pid_exists(pid or 0) for pid in processes), timeout=20_000)
 
 
-def test_a_chat_model_answers_turn_by_turn(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+def test_a_chat_model_gets_the_previous_turns(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
 ) -> None:
     rows = ({"prompt": f"{n} 加 1？", "response": f"{n + 1}。"} for n in range(200))
     pairs = tmp_path / "问答.jsonl"
     pairs.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    own_folders.mkdir()
-    train(own_folders, pairs, "chat")
+    home.mkdir()
+    train(home, pairs, "chat")
     controller = make_window()
     controller.window.show_page("try")
     page, session = controller.window.playground, controller.window.playground.sessions[0]
@@ -75,7 +75,7 @@ def test_a_chat_model_answers_turn_by_turn(
     page.row.fields["max_tokens"].setValue(4)
     for question in ("1 加 1？", "和 2？"):
         page.prompt.setPlainText(question)
-        qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+        click(qtbot, page.write)
         qtbot.waitUntil(lambda: not session.is_busy, timeout=120_000)
         assert page.prompt.toPlainText() == ""
     first, second = session.turns

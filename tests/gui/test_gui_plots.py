@@ -28,20 +28,20 @@ from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
 _GIB = 1024**3
-_COMMON = ["loss", "speed", "time", "learning_rate", "grad_norm"]
-_OF_GPUS = ["gpu_util", "power", "temperature", "clock", "vram.0", "vram.1"]
+_COMMON_PLOTS = ["loss", "speed", "time", "learning_rate", "grad_norm"]
+_GPU_PLOTS = ["gpu_util", "power", "temperature", "clock", "vram.0", "vram.1"]
 
 
 def events(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> Iterator[protocol.AnyEvent]:
     """A run with a spike of the loss, a checkpoint every 25 steps, and throttling of GPU 1 in its second half."""
     yield protocol.Hello(t=0.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2")
-    spent = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
+    time_ms = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
     for step in range(1, steps + 1):
         now = float(step)
         yield protocol.Step(
             t=now, step=step, epoch=0.1, tokens=1000 * step, samples=step, learning_rate=1e-3, grad_norm=1.0,
             loss=500.0 if step == spike else loss - step / steps, tokens_per_s=5000.0 + step, samples_per_s=5.0,
-            time_ms=spent,
+            time_ms=time_ms,
         )  # fmt: skip
         cards = [
             protocol.Gpu(
@@ -92,9 +92,9 @@ def settle(qtbot: QtBot, page: PlotsPage) -> None:
 
 
 def canvas(page: PlotsPage, name: str) -> Canvas:
-    found = page.charts[name].canvas
-    assert found is not None
-    return found
+    canvas = page.charts[name].canvas
+    assert canvas is not None
+    return canvas
 
 
 def hover(qtbot: QtBot, page: PlotsPage, name: str, x: float) -> None:
@@ -102,9 +102,9 @@ def hover(qtbot: QtBot, page: PlotsPage, name: str, x: float) -> None:
     box = canvas(page, name)._box
     area: QRectF = box.sceneBoundingRect()
     low, high = canvas(page, name).x_range
-    at = QPoint(round(area.left() + (x - low) / (high - low) * area.width()), round(area.center().y()))
-    qtbot.mouseMove(canvas(page, name).viewport(), at + QPoint(2, 0))
-    qtbot.mouseMove(canvas(page, name).viewport(), at)
+    position = QPoint(round(area.left() + (x - low) / (high - low) * area.width()), round(area.center().y()))
+    qtbot.mouseMove(canvas(page, name).viewport(), position + QPoint(2, 0))
+    qtbot.mouseMove(canvas(page, name).viewport(), position)
     settle(qtbot, page)
 
 
@@ -119,13 +119,13 @@ def test_the_overview_has_five_plots_and_detail_has_every_measured_gpu_value(qtb
     show(qtbot, page, build_store())
     assert page.grid.displayed == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
     show(qtbot, page, page.painter.store or build_store(), detail=True)
-    assert page.grid.displayed == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
+    assert page.grid.displayed == [*_COMMON_PLOTS, *_GPU_PLOTS, "cpu", "ram"]
     assert not page.charts["memory"].isVisible()
 
 
 def test_detail_shows_cpu_and_memory_without_a_gpu(qtbot: QtBot, page: PlotsPage) -> None:
     show(qtbot, page, build_store(gpus=0), detail=True)
-    assert page.grid.displayed == [*_COMMON, "cpu", "ram"]
+    assert page.grid.displayed == [*_COMMON_PLOTS, "cpu", "ram"]
 
 
 def test_unchanged_and_invisible_plots_are_not_repainted(
@@ -143,7 +143,7 @@ def test_unchanged_and_invisible_plots_are_not_repainted(
     assert painted == []  # nothing changed
     page.resize(1100, 500)
     show(qtbot, page, store, detail=True)
-    assert page.charts["ram"].canvas is None  # further down than one sees
+    assert page.charts["ram"].canvas is None  # below the visible area
     bar = page._area.verticalScrollBar()
     bar.setValue(bar.maximum())
     qtbot.waitUntil(lambda: page.charts["ram"].canvas is not None)
@@ -162,12 +162,12 @@ def test_sub_page_axis_and_clipping_are_restored_at_the_next_start(make_window: 
     plots.toolbar.clip.setChecked(True)
     plots.toolbar.axis_choice.setCurrentIndex(2)
     first.window.close()
-    again = make_window().window.plots
-    assert (again.toolbar.clip.isChecked(), again.toolbar.axis) == (True, "time")
-    assert again.detail.isChecked()
+    restored = make_window().window.plots
+    assert (restored.toolbar.clip.isChecked(), restored.toolbar.axis) == (True, "time")
+    assert restored.detail.isChecked()
 
 
-# --- content ----------------------------------------------------------------------------------------
+# --- curves and axes ----------------------------------------------------------------------------------------
 
 
 def store_with_gpus(*cards: protocol.Gpu) -> MetricStore:
@@ -183,15 +183,15 @@ def store_with_gpus(*cards: protocol.Gpu) -> MetricStore:
 def test_values_that_the_driver_does_not_report_have_no_plot(qtbot: QtBot, page: PlotsPage) -> None:
     laptop = protocol.Gpu(index=0, name="NVIDIA GeForce RTX 4060 Laptop GPU", utilization=0.9, vram_used=5 * _GIB)
     show(qtbot, page, store_with_gpus(laptop), detail=True)
-    assert page.grid.displayed == [*_COMMON, "gpu_util", "vram.0", "cpu", "ram"]
+    assert page.grid.displayed == [*_COMMON_PLOTS, "gpu_util", "vram.0", "cpu", "ram"]
     show(qtbot, page, store_with_gpus(protocol.Gpu(index=0, name="Tesla T4")))
-    assert page.grid.displayed == [*_COMMON, "cpu", "ram"]
+    assert page.grid.displayed == [*_COMMON_PLOTS, "cpu", "ram"]
     assert page.tiles.tiles["memory"].value.text() == "–"
 
 
 def test_distinct_vram_totals_have_a_curve_each_and_one_legend_entry(qtbot: QtBot, page: PlotsPage) -> None:
     sizes = [96 * _GIB, 12 * _GIB, 96 * _GIB]
-    cards = [protocol.Gpu(index=place, name="A", vram_used=_GIB, vram_total=size) for place, size in enumerate(sizes)]
+    cards = [protocol.Gpu(index=index, name="A", vram_used=_GIB, vram_total=size) for index, size in enumerate(sizes)]
     show(qtbot, page, store_with_gpus(*cards))
     bounds = [line for line in page.painter.curves("memory") if line.style == "dashed"]
     assert [line.series for line in bounds] == ["vram_total.0", "vram_total.1"]
@@ -201,7 +201,7 @@ def test_distinct_vram_totals_have_a_curve_each_and_one_legend_entry(qtbot: QtBo
 def test_each_gpu_has_a_plot_of_used_reserved_and_allocated_memory(qtbot: QtBot, page: PlotsPage) -> None:
     page.resize(1100, 3000)
     show(qtbot, page, build_store(), detail=True)
-    assert values(page, "vram.1") == ["21.00", "17.00", "14.00", "48.00"]  # no spill: nobody told of it
+    assert values(page, "vram.1") == ["21.00", "17.00", "14.00", "48.00"]  # spilled memory is not reported
     assert canvas(page, "vram.1").y_range[0] == 0.0
     assert sorted(canvas(page, "temperature")._markers["thermal_throttling"].getData()[0])[0] == 51.0
     assert "thermal throttling" in page.charts["temperature"].legend.summary()
@@ -222,8 +222,8 @@ def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: Qt
     page.display(store)
     settle(qtbot, page)
     assert "OOM recovery; resumed" in legend.summary()
-    places = {kind: markers.getData()[0].tolist() for kind, markers in canvas(page, "loss")._markers.items()}
-    assert (places["oom_recovery"], places["resume"], places["bad_step"]) == ([60.0], [75.0], [])
+    positions = {kind: markers.getData()[0].tolist() for kind, markers in canvas(page, "loss")._markers.items()}
+    assert (positions["oom_recovery"], positions["resume"], positions["bad_step"]) == ([60.0], [75.0], [])
 
 
 def test_the_x_axis_of_a_branched_run_starts_at_its_first_step(page: PlotsPage) -> None:
@@ -251,7 +251,7 @@ def test_clipping_outliers_keeps_a_spike_out_of_the_y_range(qtbot: QtBot, page: 
     assert canvas(page, "loss").y_range[1] < 1.0  # powers of ten
 
 
-def test_log_ticks_are_distinct_for_any_range(qapp: object) -> None:
+def test_log_ticks_are_distinct_for_wide_and_narrow_ranges(qapp: object) -> None:
     axis = Axis("left")
     axis.setLogMode(x=False, y=True)
     for low, high, labels in (
@@ -296,7 +296,7 @@ def test_the_crosshair_shows_the_values_of_all_plots_at_its_position(qtbot: QtBo
     before = page.charts["loss"].legend.geometry()
     hover(qtbot, page, "grad_norm", 40.0)
     assert values(page, "speed") == ["5,040"]
-    assert values(page, "loss") == ["3.6000", "3.5000"]  # of the nearest evaluation, that of step 50
+    assert values(page, "loss") == ["3.6000", "3.5000"]  # of the nearest evaluation, step 50
     lines = {name: canvas(page, name)._crosshair_line for name in page.grid.displayed}
     assert {round(line.value()) for line in lines.values() if line.isVisible()} == {40}
     assert [name for name, line in lines.items() if line.label.isVisible()] == ["grad_norm"]
@@ -311,7 +311,7 @@ def test_keys_move_the_crosshair_zoom_pan_and_show_all(qtbot: QtBot, page: Plots
     show(qtbot, page, build_store())
     loss = canvas(page, "loss")
     loss.setFocus()
-    whole = loss.x_range
+    full_range = loss.x_range
     qtbot.keyClick(loss, Qt.Key.Key_Right)
     assert page.painter.crosshair is not None
     first = page.painter.crosshair[0]
@@ -320,7 +320,7 @@ def test_keys_move_the_crosshair_zoom_pan_and_show_all(qtbot: QtBot, page: Plots
     qtbot.keyClick(loss, Qt.Key.Key_Plus)
     settle(qtbot, page)
     low, high = loss.x_range
-    assert high - low == pytest.approx((whole[1] - whole[0]) / 1.5)
+    assert high - low == pytest.approx((full_range[1] - full_range[0]) / 1.5)
     assert canvas(page, "speed").x_range == (low, high)
     qtbot.keyClick(loss, Qt.Key.Key_Right, Qt.KeyboardModifier.ControlModifier)
     settle(qtbot, page)
@@ -328,17 +328,17 @@ def test_keys_move_the_crosshair_zoom_pan_and_show_all(qtbot: QtBot, page: Plots
     assert page.toolbar.show_all_button.isEnabled()
     qtbot.keyClick(loss, Qt.Key.Key_0)
     settle(qtbot, page)
-    assert loss.x_range == whole
+    assert loss.x_range == full_range
     assert not page.toolbar.show_all_button.isEnabled()
     qtbot.keyClick(loss, Qt.Key.Key_Plus)
     qtbot.keyClick(loss, Qt.Key.Key_Minus)
     settle(qtbot, page)
-    assert loss.x_range == pytest.approx(whole)
+    assert loss.x_range == pytest.approx(full_range)
     qtbot.keyClick(loss, Qt.Key.Key_Escape)
     assert page.painter.crosshair is None
 
 
-def test_the_x_range_stays_constant_for_a_while_as_a_run_grows(qtbot: QtBot, page: PlotsPage) -> None:
+def test_the_x_range_changes_only_when_the_run_exceeds_it(qtbot: QtBot, page: PlotsPage) -> None:
     store = build_store(397)
     show(qtbot, page, store)
     before = canvas(page, "loss").x_range
@@ -367,24 +367,24 @@ def test_enter_maximizes_a_plot_and_escape_restores_all(qtbot: QtBot, page: Plot
 def test_the_menu_of_a_plot_opens_by_key_button_and_right_click(qtbot: QtBot, page: PlotsPage) -> None:
     show(qtbot, page, build_store())
     loss, chart = canvas(page, "loss"), page.charts["loss"]
-    asked: list[str] = []
-    chart.action_requested.connect(asked.append)
+    requested: list[str] = []
+    chart.action_requested.connect(requested.append)
 
     def open_by(reason: QContextMenuEvent.Reason) -> None:
-        at = QPoint(200, 60)
-        QGuiApplication.sendEvent(loss.viewport(), QContextMenuEvent(reason, at, loss.mapToGlobal(at)))
+        position = QPoint(200, 60)
+        QGuiApplication.sendEvent(loss.viewport(), QContextMenuEvent(reason, position, loss.mapToGlobal(position)))
 
-    for opened in (
+    for open_menu in (
         lambda: open_by(QContextMenuEvent.Reason.Keyboard),
         lambda: open_by(QContextMenuEvent.Reason.Mouse),
         lambda: qtbot.keyClick(chart._menu_button, Qt.Key.Key_Space),
     ):
-        opened()
+        open_menu()
         menu = QApplication.activePopupWidget()
         assert isinstance(menu, QMenu)
         qtbot.keyClick(menu, Qt.Key.Key_Down)
         qtbot.keyClick(menu, Qt.Key.Key_Return)
-    assert asked == ["copy_picture"] * 3
+    assert requested == ["copy_picture"] * 3
 
 
 def test_exports_are_disabled_without_data(page: PlotsPage) -> None:
@@ -402,12 +402,12 @@ def test_overlays_have_names_values_and_distinct_colors(qtbot: QtBot, page: Plot
     page.overlay_removal_requested.connect(lambda: removed.append(True))
     assert not page.remove_overlays_button.isVisible()
     page.set_overlays(
-        [Overlay(f"run {place}", build_store(60, loss=5.0 + place), overlay_color(place)) for place in range(10)]
+        [Overlay(f"run {index}", build_store(60, loss=5.0 + index), overlay_color(index)) for index in range(10)]
     )
     settle(qtbot, page)
     legend = page.charts["loss"].legend
     assert legend.summary().startswith("mine ")
-    assert all(f"run {place} " in legend.summary() for place in range(10))
+    assert all(f"run {index} " in legend.summary() for index in range(10))
     hover(qtbot, page, "loss", 50.0)
     assert values(page, "loss")[1:3] == ["4.1667", "5.1667"]
     assert len({(key.color, key.style) for key in canvas(page, "speed")._curves}) == 11
@@ -420,7 +420,7 @@ def test_overlays_have_names_values_and_distinct_colors(qtbot: QtBot, page: Plot
     assert [key.series for key in canvas(page, "speed")._curves] == ["tokens_per_s"]
 
 
-def test_overlays_are_displayed_without_a_run_of_this_window(qtbot: QtBot, page: PlotsPage) -> None:
+def test_overlays_are_displayed_without_a_current_run(qtbot: QtBot, page: PlotsPage) -> None:
     page.display(MetricStore())
     page.set_overlays([Overlay("yesterday", build_store(60, gpus=0), overlay_color(0))])
     settle(qtbot, page)
@@ -433,9 +433,9 @@ def test_overlays_are_displayed_without_a_run_of_this_window(qtbot: QtBot, page:
 
 def test_run_names_are_above_the_plots_and_legends_have_only_values(qtbot: QtBot, page: PlotsPage) -> None:
     show(qtbot, page, build_store())
-    names = [f"a long name of a run, 学习率 halved {place}" for place in range(6)]
+    names = [f"a long name of a run, 学习率 halved {index}" for index in range(6)]
     page.set_overlays(
-        [Overlay(name, build_store(60, loss=5.0 + place), overlay_color(place)) for place, name in enumerate(names)]
+        [Overlay(name, build_store(60, loss=5.0 + index), overlay_color(index)) for index, name in enumerate(names)]
     )
     for width in (560, 1100, 2400):
         page.resize(width, 800)
@@ -447,7 +447,7 @@ def test_run_names_are_above_the_plots_and_legends_have_only_values(qtbot: QtBot
         for name in ("loss", "speed", "grad_norm"):
             legend = page.charts[name].legend
             assert "a long name" not in legend.text()
-            assert width < 1100 or legend.heightForWidth(legend.width()) <= legend.height()  # nothing is cut
+            assert width < 1100 or legend.heightForWidth(legend.width()) <= legend.height()  # not clipped
             assert all(name in legend.toolTip() for name in names)
 
 
@@ -455,10 +455,10 @@ def test_eval_curves_are_dotted_with_overlays(qtbot: QtBot, page: PlotsPage) -> 
     show(qtbot, page, build_store())
     page.set_overlays([Overlay("other", build_store(60), overlay_color(0))])
     settle(qtbot, page)
-    looks = {line.series: set[str]() for line in page.painter.curves("loss")}
+    styles = {line.series: set[str]() for line in page.painter.curves("loss")}
     for line in page.painter.curves("loss"):
-        looks[line.series].add(line.style)
-    assert looks == {"train_loss": {"line"}, "eval_loss": {"dotted"}}
+        styles[line.series].add(line.style)
+    assert styles == {"train_loss": {"line"}, "eval_loss": {"dotted"}}
     *_, last = page.charts["loss"].legend.entries
     assert (last.symbol, last.label) == ("dotted", "eval")
 
@@ -478,9 +478,9 @@ def test_a_picture_with_overlays_has_the_names_of_the_runs(
 
 
 def test_ten_overlays_have_distinct_colors_and_are_dashed_from_the_sixth() -> None:
-    runs = [Overlay(str(place), MetricStore(), overlay_color(place)) for place in range(MAX_OVERLAYS)]
+    runs = [Overlay(str(index), MetricStore(), overlay_color(index)) for index in range(MAX_OVERLAYS)]
     assert [run.style for run in runs] == ["line"] * 5 + ["dashed"] * 5
-    assert len({run.color for run in runs} | {"curve_a"}) == MAX_OVERLAYS + 1  # and the run on show
+    assert len({run.color for run in runs} | {"curve_a"}) == MAX_OVERLAYS + 1  # and the displayed run
     assert (
         len({getattr(DARK, run.color) for run in runs})
         == len({getattr(LIGHT, run.color) for run in runs})
@@ -555,7 +555,7 @@ def test_copied_data_of_several_runs_has_a_run_column(
     assert rows[-1]["Tokens per second"] == "5010"
 
 
-def test_a_picture_has_two_pixels_for_each_on_screen_and_no_button(
+def test_a_picture_has_twice_the_resolution_of_the_screen_and_no_button(
     qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
     show(qtbot, page, build_store())
@@ -564,16 +564,16 @@ def test_a_picture_has_two_pixels_for_each_on_screen_and_no_button(
     picture = QImage(str(tmp_path / "loss.png"))
     assert picture.width() == 2 * page.charts["loss"].width()
     assert picture.pixelColor(picture.width() // 2, 8).name() == LIGHT.surface
-    assert page.charts["loss"]._menu_button.isVisible()  # it is not on the picture, but still on the page
+    assert page.charts["loss"]._menu_button.isVisible()  # hidden only in the picture
     page.resize(1100, 500)
     show(qtbot, page, build_store(), detail=True)
     assert page.charts["vram.1"].canvas is None  # outside the visible area
     picture = page.picture("vram.1").toImage()
-    drawn = {picture.pixelColor(x, y).name() for x in (400, 401) for y in range(60, picture.height() - 60)}
-    assert LIGHT.curve_a in drawn
+    colors = {picture.pixelColor(x, y).name() for x in (400, 401) for y in range(60, picture.height() - 60)}
+    assert LIGHT.curve_a in colors
 
 
-def test_the_suggested_file_has_the_name_of_the_run_in_the_last_folder(
+def test_the_suggested_file_is_named_after_the_run_in_the_last_used_folder(
     qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
     show(qtbot, page, build_store())
@@ -585,7 +585,7 @@ def test_the_suggested_file_has_the_name_of_the_run_in_the_last_folder(
     finish(exporter)
     assert (tmp_path / "损失.png").is_file()
     page.charts["speed"].action_requested.emit("save_csv")
-    second = next(each for each in page.findChildren(QFileDialog) if each is not first)
+    second = next(dialog for dialog in page.findChildren(QFileDialog) if dialog is not first)
     assert Path(second.selectedFiles()[0]) == tmp_path / "mine-speed.csv"
     second.reject()
 
@@ -594,9 +594,9 @@ def test_a_failed_export_shows_a_banner(
     qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
     show(qtbot, page, build_store())
-    (tmp_path / "taken").write_text("x", encoding="utf-8")
+    (tmp_path / "file").write_text("x", encoding="utf-8")
     for name in ("loss.csv", "loss.png"):
-        exporter.save("loss", tmp_path / "taken" / name)
+        exporter.save("loss", tmp_path / "file" / name)
         finish(exporter)
         (content,) = exporter._banners.contents
         text = content.format_text()

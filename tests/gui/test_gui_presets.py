@@ -11,13 +11,13 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.pages.setup.form import format_value
-from tests.gui.conftest import MakeWindow
-from tests.gui.setup_form import LEFT, description, main_field, type_into
+from tests.gui.conftest import LEFT, MakeWindow, activate
+from tests.gui.setup_form import description, main_field, type_into
 from trainer_core import presets
 
 
 def select_preset(qtbot: QtBot, controller: Controller, name: str) -> None:
-    """Select a preset with the arrow keys, one undo step for each preset on the way."""
+    """Select a preset with the arrow keys, which adds an undo step for each preset on the way."""
     combo = controller.window.setup.presets.combo_box
     combo.setFocus()
     target = presets.names().index(name)
@@ -40,7 +40,9 @@ def test_changed_settings_are_kept_and_named(make_window: MakeWindow, qtbot: QtB
     assert controller.form.changes() == {"batch_size": 3, "learning_rate": 0.005}
     assert notice.isVisible()
     assert notice.text.text() == "Kept your changes: Batch size, Learning rate"
-    assert controller.form.text("hidden_dim") == value_of("cpu", "hidden_dim")  # the others are the preset's
+    assert controller.form.text("hidden_dim") == value_of(
+        "cpu", "hidden_dim"
+    )  # other settings have the values of the preset
     assert description(notice.reset) == notice.text.text()
     controller.set_language("zh")
     assert notice.text.text() == "已保留修改：批大小、学习率"
@@ -59,11 +61,10 @@ def test_without_changes_there_is_no_notice(make_window: MakeWindow, qtbot: QtBo
 @pytest.mark.parametrize("by_keyboard", [False, True])
 def test_the_notice_resets_the_kept_settings_only(make_window: MakeWindow, qtbot: QtBot, *, by_keyboard: bool) -> None:
     controller = make_window()
-    controller.window.activateWindow()
-    qtbot.waitUntil(controller.window.isActiveWindow)
+    activate(qtbot, controller.window)
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     select_preset(qtbot, controller, "cpu")
-    type_into(qtbot, main_field(controller, "n_layers"), "5")  # later than the preset
+    type_into(qtbot, main_field(controller, "n_layers"), "5")  # after the preset was selected
     notice = controller.window.setup.kept_notice
     if by_keyboard:
         notice.reset.setFocus(Qt.FocusReason.TabFocusReason)
@@ -82,14 +83,14 @@ def test_dismissing_the_notice_keeps_the_changes(make_window: MakeWindow, qtbot:
     controller = make_window()
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     select_preset(qtbot, controller, "cpu")
-    undoes = controller.form.undo_stack.undoText()
+    undo_text = controller.form.undo_stack.undoText()
     qtbot.mouseClick(controller.window.setup.kept_notice.dismiss, LEFT)
     assert not controller.window.setup.kept_notice.isVisible()
     assert controller.form.changes() == {"batch_size": 3}
-    assert controller.form.undo_stack.undoText() == undoes
+    assert controller.form.undo_stack.undoText() == undo_text
 
 
-def test_a_value_that_equals_one_preset_is_a_change_of_the_next(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_value_equal_to_one_preset_is_a_change_of_the_next_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     same = value_of("cpu", "batch_size")
     assert same != controller.form.text("batch_size")

@@ -6,22 +6,22 @@ import json
 from pathlib import Path
 
 import pytest
-from demo_run import write_run
 from PySide6.QtCore import QMimeData, QPointF, Qt
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
-from queue_window import Open, click, enqueue, items, select, states, wait_for, window_opener
 
 from app.core.run_state import RunState
 from app.pages.queue.sweep_dialog import SweepDialog
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click, wait_for_state
+from tests.gui.demo_run import write_run
+from tests.gui.queue_window import OpenWindow, enqueue, items, select, states, wait_for_states, window_opener
 
-_ = window_opener  # the fixture `open_window`
+_ = window_opener  # imported for the fixture `open_window`
 
 # --- editing -------------------------------------------------------------------------------------
 
 
-def test_items_are_moved_duplicated_and_removed_by_keyboard(open_window: Open, qtbot: QtBot) -> None:
+def test_items_are_moved_duplicated_and_removed_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
     controller = open_window()
     enqueue(qtbot, controller, "a", "b", "c")
     table, alt = controller.window.queue.table, Qt.KeyboardModifier.AltModifier
@@ -51,7 +51,7 @@ def test_shortcuts_are_listed_before_the_page_is_shown(make_window: MakeWindow) 
     assert (listed["Move up"], listed["Undo remove"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
 
 
-def test_the_settings_of_an_item_are_loaded_into_the_form(open_window: Open, qtbot: QtBot) -> None:
+def test_the_settings_of_an_item_are_loaded_into_the_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     controller = open_window()
     enqueue(qtbot, controller, "first", batch_size="4")
     enqueue(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
@@ -61,7 +61,9 @@ def test_the_settings_of_an_item_are_loaded_into_the_form(open_window: Open, qtb
     assert controller.form.changes() == {"batch_size": 4}
 
 
-def test_a_row_is_moved_by_drag_and_drop(open_window: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_moved_by_drag_and_drop(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller = open_window()
     enqueue(qtbot, controller, "a", "b", "c")
     table = controller.window.queue.table
@@ -75,19 +77,19 @@ def test_a_row_is_moved_by_drag_and_drop(open_window: Open, qtbot: QtBot, monkey
 
 
 def test_ended_items_are_compared_requeued_cleared_and_opened(
-    open_window: Open, qtbot: QtBot, own_folders: Path
+    open_window: OpenWindow, qtbot: QtBot, home: Path
 ) -> None:
     controller = open_window()
     page = controller.window.queue
     enqueue(qtbot, controller, "a", "bad", "b")
     click(qtbot, page.start_button)
-    wait_for(qtbot, controller, "a:done bad:failed b:done")
+    wait_for_states(qtbot, controller, "a:done bad:failed b:done")
     compared: list[list[Path]] = []
     page.compare_requested.connect(compared.append)
     qtbot.waitUntil(page.compare.isEnabled)
     select(controller, "a", "b")
     click(qtbot, page.compare)
-    assert compared == [[own_folders / "runs" / name for name in "ab"]]
+    assert compared == [[home / "runs" / name for name in "ab"]]
     assert list(controller.window.runs.overlays.selected_colors) == compared[0]
     controller.window.show_page("queue")
     select(controller, "bad")
@@ -103,40 +105,42 @@ def test_ended_items_are_compared_requeued_cleared_and_opened(
     qtbot.wait(50)
     assert controller.queue_controller.hold_reason
     assert states(controller) == "bad:waiting"
-    write_run(own_folders / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
-    items(controller)[0].run_dir = str(own_folders / "runs" / "shown")
+    write_run(home / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
+    items(controller)[0].run_dir = str(home / "runs" / "shown")
     select(controller, "bad")
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Return, Qt.KeyboardModifier.AltModifier)
     qtbot.waitUntil(lambda: controller.viewed_run is not None)
 
 
-def test_an_item_follows_its_renamed_run(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
+def test_an_item_follows_its_renamed_run(open_window: OpenWindow, qtbot: QtBot, home: Path) -> None:
     controller = open_window()
     enqueue(qtbot, controller, "old")
     item = items(controller)[0]
-    item.state, item.run_dir = "done", str(own_folders / "runs" / "old")
-    controller.window.runs.folders.moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
+    item.state, item.run_dir = "done", str(home / "runs" / "old")
+    controller.window.runs.folders.moved.emit(home / "runs" / "old", home / "runs" / "新 name")
     assert states(controller) == "新 name:done"
     assert Path(item.run_dir).name == "新 name"
-    controller.window.runs.folders.moved.emit(own_folders / "runs" / "新 name", None)
+    controller.window.runs.folders.moved.emit(home / "runs" / "新 name", None)
     assert item.run_dir == ""
 
 
 def test_an_unwritable_folder_disables_the_queue(
-    open_window: Open, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "no folder"
-    place.write_text("a file", encoding="utf-8")
-    monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(place))
+    config_path = tmp_path / "no folder"
+    config_path.write_text("a file", encoding="utf-8")
+    monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(config_path))
     controller = open_window()
     page = controller.window.queue
-    qtbot.waitUntil(lambda: str(place) in page.sentence.text())
+    qtbot.waitUntil(lambda: str(config_path) in page.sentence.text())
     assert not page.add.isEnabled()
     assert not controller.window.run_bar.queue.isEnabled()
 
 
-def test_an_unreadable_queue_is_reported_and_opened_later(open_window: Open, qtbot: QtBot, tmp_path: Path) -> None:
+def test_an_unreadable_queue_is_reported_and_opened_once_it_is_readable(
+    open_window: OpenWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
     file = tmp_path / "config" / "queue.json"
     file.mkdir(parents=True)  # cannot be read as a file, even by root
     controller = open_window()
@@ -157,19 +161,19 @@ def test_an_unreadable_queue_is_reported_and_opened_later(open_window: Open, qtb
 
 
 def test_after_a_crash_of_the_program_the_queue_is_restored_and_paused(
-    open_window: Open, qtbot: QtBot, own_folders: Path
+    open_window: OpenWindow, qtbot: QtBot, home: Path
 ) -> None:
     first = open_window()
     enqueue(qtbot, first, "long", "good")
     first.queue_controller.start_queue()
-    qtbot.waitUntil(lambda: first.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, first, RunState.TRAINING)
     file = first.queue_controller.queue.path
     content = file.read_bytes()
     first.active_run.process.blockSignals(True)
     first.active_run.process.shutdown(grace_s=0.1)
     first.shutdown()
-    file.write_bytes(content)  # a crash writes nothing
-    write_run(own_folders / "runs" / "long", "quickstart", ["builtin:python"], steps=3000, every=50, done=False)
+    file.write_bytes(content)  # as left by a crash
+    write_run(home / "runs" / "long", "quickstart", ["builtin:python"], steps=3000, every=50, done=False)
     second = open_window()
     page = second.window.queue
     assert states(second) == "long:interrupted good:waiting"
@@ -179,28 +183,28 @@ def test_after_a_crash_of_the_program_the_queue_is_restored_and_paused(
     select(second, "long")
     assert "Interrupted at step" in page.details.text()
     page.queue_actions["resume"].trigger()
-    qtbot.waitUntil(lambda: second.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, second, RunState.TRAINING)
     assert "--resume" in second.active_run.process.arguments
     assert states(second) == "long:running good:waiting"
     second.active_run.stop()
-    wait_for(qtbot, second, "long:stopped good:waiting")
+    wait_for_states(qtbot, second, "long:stopped good:waiting")
     second.queue_controller.start_queue()
-    wait_for(qtbot, second, "long:stopped good:done")
+    wait_for_states(qtbot, second, "long:stopped good:done")
 
 
-def test_a_run_that_finished_without_a_window_is_done(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
+def test_a_run_that_finished_without_a_window_is_done(open_window: OpenWindow, qtbot: QtBot, home: Path) -> None:
     first = open_window()
     enqueue(qtbot, first, "a")
-    items(first)[0].state, items(first)[0].run_dir = "running", str(own_folders / "runs" / "a")
+    items(first)[0].state, items(first)[0].run_dir = "running", str(home / "runs" / "a")
     first.queue_controller.queue.save()
     first.shutdown()
-    write_run(own_folders / "runs" / "a", "quickstart", ["builtin:python"], steps=300, every=5, gpu=False)
+    write_run(home / "runs" / "a", "quickstart", ["builtin:python"], steps=300, every=5, gpu=False)
     second = open_window()
     assert states(second) == "a:done"
     assert items(second)[0].best_loss is not None
 
 
-def test_a_queue_in_another_window_cannot_be_used_until_that_one_closes(open_window: Open, qtbot: QtBot) -> None:
+def test_a_queue_in_another_window_cannot_be_used_until_that_one_closes(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = open_window()
     enqueue(qtbot, first, "a")
     second = open_window()
@@ -217,7 +221,7 @@ def test_a_queue_in_another_window_cannot_be_used_until_that_one_closes(open_win
 # --- sweeps ------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_queues_every_combination_of_values(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_queues_every_combination_of_values(open_window: OpenWindow, qtbot: QtBot) -> None:
     controller = open_window()
     controller.form.set_run_name("快")
     click(qtbot, controller.window.queue.sweep)
@@ -240,7 +244,7 @@ def test_a_sweep_queues_every_combination_of_values(open_window: Open, qtbot: Qt
     assert not any("seed" in item.changes for item in items(controller))
 
 
-def test_a_sweep_rejects_invalid_values_and_combinations(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_rejects_invalid_values_and_combinations(open_window: OpenWindow, qtbot: QtBot) -> None:
     controller = open_window()
     controller.window.queue.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)
@@ -266,7 +270,7 @@ def test_a_sweep_rejects_invalid_values_and_combinations(open_window: Open, qtbo
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
 
-def test_a_sweep_quotes_the_invalid_values_and_suggests_choices(open_window: Open, qtbot: QtBot) -> None:
+def test_a_sweep_quotes_the_invalid_values_and_suggests_choices(open_window: OpenWindow, qtbot: QtBot) -> None:
     controller = open_window()
     controller.window.queue.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)

@@ -11,7 +11,6 @@ from PySide6.QtCore import QFile, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
-from runs_page import LEFT, add, focus, lock, message, names, open_page
 
 from app.controller import Controller
 from app.core.history import run_notes
@@ -20,26 +19,27 @@ from app.core.run_state import RunState
 from app.pages.runs.dialogs import DeleteDialog
 from app.pages.runs.page import RunsPage
 from app.pages.runs.table import RUN_COLUMNS
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import LEFT, MakeWindow
+from tests.gui.runs_page import add_run, focus_table, lock_run, message, names, open_page
 from trainer_core.restart_policy import Restart
 
 # --- search and sort -------------------------------------------------------------------------------------------
 
 
 def test_the_search_filters_while_typing_and_keeps_the_selection(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    noted = add(own_folders, "second", 2000)
-    run_notes.write_notes(noted, RunNotes(note="学习率 halved", tags=("长跑",)))
-    first = add(own_folders, "first", 1000)
+    with_notes = add_run(home, "second", 2000)
+    run_notes.write_notes(with_notes, RunNotes(note="学习率 halved", tags=("长跑",)))
+    first = add_run(home, "first", 1000)
     page = open_page(qtbot, make_window(), 2)
-    page.table.select([noted])
+    page.table.select([with_notes])
     for text in ("halved", "长跑", "sec"):
         page.search.clear()
         qtbot.waitUntil(lambda: len(names(page)) == 2)
         qtbot.keyClicks(page.search, text) if text.isascii() else page.search.setText(text)
         qtbot.waitUntil(lambda: names(page) == ["second"])
-        assert page.paths() == [noted]
+        assert page.paths() == [with_notes]
     page.search.setText("books first")
     qtbot.waitUntil(lambda: names(page) == ["first"])
     assert page.paths() == []
@@ -49,64 +49,62 @@ def test_the_search_filters_while_typing_and_keeps_the_selection(
     assert first.is_dir()
 
 
-def test_the_sort_order_is_restored_in_the_next_window(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
+def test_the_sort_order_is_restored_in_the_next_window(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     for number, steps in enumerate((40, 120, 80)):
-        add(own_folders, f"run {number}", 1000.0 * number, steps=steps)
+        add_run(home, f"run {number}", 1000.0 * number, steps=steps)
     controller = make_window()
     page = open_page(qtbot, controller, 3)
     assert names(page) == ["run 0", "run 1", "run 2"]
     header, column = page.table.horizontalHeader(), list(RUN_COLUMNS).index("step")
-    at = QPoint(header.sectionViewportPosition(column) + 20, header.height() // 2)
-    qtbot.mouseClick(header.viewport(), LEFT, pos=at)
+    position = QPoint(header.sectionViewportPosition(column) + 20, header.height() // 2)
+    qtbot.mouseClick(header.viewport(), LEFT, pos=position)
     assert names(page) == ["run 0", "run 2", "run 1"]
-    qtbot.mouseClick(header.viewport(), LEFT, pos=at)
+    qtbot.mouseClick(header.viewport(), LEFT, pos=position)
     assert names(page) == ["run 1", "run 2", "run 0"]
     controller._save_settings()
-    again = open_page(qtbot, make_window(), 3)
-    assert names(again) == ["run 1", "run 2", "run 0"]
+    restored = open_page(qtbot, make_window(), 3)
+    assert names(restored) == ["run 1", "run 2", "run 0"]
 
 
 def test_column_order_and_widths_are_restored_in_the_next_window(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    add(own_folders, "run", 1000.0)
+    add_run(home, "run", 1000.0)
     controller = make_window()
     controller.window.resize(1280, 720)
     page = open_page(qtbot, controller, 1)
     header, loss, step = page.table.horizontalHeader(), list(RUN_COLUMNS).index("loss"), list(RUN_COLUMNS).index("step")
     edge = QPoint(header.sectionViewportPosition(loss) + header.sectionSize(loss) - 1, header.height() // 2)
     drag(header.viewport(), edge, edge + QPoint(40, 0))
-    wide = header.sectionSize(loss)
-    assert wide > 100
+    width = header.sectionSize(loss)
+    assert width > 100
     middle = QPoint(header.sectionViewportPosition(loss) + 30, header.height() // 2)
     drag(header.viewport(), middle, QPoint(header.sectionViewportPosition(step) + 10, middle.y()))
     assert header.visualIndex(loss) < header.visualIndex(step)
     controller._save_settings()
-    again = open_page(qtbot, make_window(), 1).table.horizontalHeader()
-    assert again.visualIndex(loss) < again.visualIndex(step)
-    assert again.sectionSize(loss) == wide
+    restored = open_page(qtbot, make_window(), 1).table.horizontalHeader()
+    assert restored.visualIndex(loss) < restored.visualIndex(step)
+    assert restored.sectionSize(loss) == width
 
 
-def drag(over: QWidget, start: QPoint, end: QPoint) -> None:
+def drag(widget: QWidget, start: QPoint, end: QPoint) -> None:
     """Drag the mouse in several steps."""
-    QTest.mousePress(over, LEFT, Qt.KeyboardModifier.NoModifier, start)
-    for part in range(1, 9):
-        QTest.mouseMove(over, start + (end - start) * part / 8)
-    QTest.mouseRelease(over, LEFT, Qt.KeyboardModifier.NoModifier, end)
+    QTest.mousePress(widget, LEFT, Qt.KeyboardModifier.NoModifier, start)
+    for step in range(1, 9):
+        QTest.mouseMove(widget, start + (end - start) * step / 8)
+    QTest.mouseRelease(widget, LEFT, Qt.KeyboardModifier.NoModifier, end)
 
 
-def test_the_menu_sorts_without_a_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+def test_the_menu_sorts_without_a_selected_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     for number, steps in enumerate((40, 120, 80)):
-        add(own_folders, f"run {number}", 1000.0 * number, steps=steps)
+        add_run(home, f"run {number}", 1000.0 * number, steps=steps)
     page = open_page(qtbot, make_window(), 3)
     assert page.more.isEnabled()
     assert page.table.sort_menu.menuAction() in page.table.menu.actions()
-    focus(qtbot, page)
+    focus_table(qtbot, page)
     for expected in (["run 0", "run 2", "run 1"], ["run 1", "run 2", "run 0"]):
         page.table.menu.popup(page.mapToGlobal(QPoint(0, 0)))
-        qtbot.keyClick(page.table.menu, Qt.Key.Key_Up)  # the last one: the sort menu
+        qtbot.keyClick(page.table.menu, Qt.Key.Key_Up)  # the last entry, the sort menu
         qtbot.keyClick(page.table.menu, Qt.Key.Key_Right)
         qtbot.waitUntil(page.table.sort_menu.isVisible)
         page.table.sort_menu.setActiveAction(page.table.sort_menu.actions()[list(RUN_COLUMNS).index("step")])
@@ -120,7 +118,7 @@ def test_the_menu_sorts_without_a_selected_run(make_window: MakeWindow, qtbot: Q
 
 def type_name(qtbot: QtBot, page: RunsPage, name: str) -> None:
     """Rename the selected run by keyboard."""
-    focus(qtbot, page)
+    focus_table(qtbot, page)
     qtbot.keyClick(page.table, Qt.Key.Key_F2)
     qtbot.waitUntil(lambda: page.table.is_editing)
     editor = page.table.viewport().findChild(QLineEdit)
@@ -130,22 +128,22 @@ def type_name(qtbot: QtBot, page: RunsPage, name: str) -> None:
     qtbot.waitUntil(lambda: not page.table.is_editing)
 
 
-def test_editing_a_name_renames_the_run_folder(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    run_notes.write_notes(add(own_folders, "old"), RunNotes(note="kept"))
+def test_editing_a_name_renames_the_run_folder(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    run_notes.write_notes(add_run(home, "old"), RunNotes(note="kept"))
     page = open_page(qtbot, make_window(), 1)
-    page.table.select([own_folders / "runs" / "old"])
+    page.table.select([home / "runs" / "old"])
     type_name(qtbot, page, "新的 name")
     qtbot.waitUntil(lambda: names(page) == ["新的 name"])
-    assert page.paths() == [own_folders / "runs" / "新的 name"]
+    assert page.paths() == [home / "runs" / "新的 name"]
     assert page.details.note.toPlainText() == "kept"
-    assert not (own_folders / "runs" / "old").exists()
+    assert not (home / "runs" / "old").exists()
 
 
-def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    add(own_folders, "a", 1000)
-    add(own_folders, "b", 2000)
+def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    add_run(home, "a", 1000)
+    add_run(home, "b", 2000)
     page = open_page(qtbot, make_window(), 2)
-    page.table.select([own_folders / "runs" / "a"])
+    page.table.select([home / "runs" / "a"])
     for name, text in (("b", "named “b” already"), ("a:b", "on Windows"), ("nul", "Windows")):
         type_name(qtbot, page, name)
         qtbot.waitUntil(lambda text=text: text in message(page))
@@ -153,7 +151,7 @@ def test_an_invalid_name_is_rejected_with_a_message(make_window: MakeWindow, qtb
     assert names(page) == ["a", "b"]
 
 
-def assert_rejected(controller: Controller, page: RunsPage, path: Path) -> None:
+def assert_rename_and_delete_are_rejected(controller: Controller, page: RunsPage, path: Path) -> None:
     controller.window.runs.folders.rename(path, "other")
     assert "is training" in message(page)
     controller.window.runs.folders.confirm_delete([path])
@@ -163,30 +161,30 @@ def assert_rejected(controller: Controller, page: RunsPage, path: Path) -> None:
 
 
 def test_a_run_that_another_process_trains_is_not_renamed_or_deleted(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    path = add(own_folders, "busy", done=False)
+    path = add_run(home, "busy", done=False)
     controller = make_window()
     page = open_page(qtbot, controller, 1)
     page.table.select([path])
-    lock(path)  # after the last refresh
-    assert_rejected(controller, page, path)
+    lock_run(path)  # after the last refresh
+    assert_rename_and_delete_are_rejected(controller, page, path)
 
 
-def test_a_starting_run_is_not_renamed_or_deleted(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    path = add(own_folders, "young", done=False)  # its trainer has not locked it yet
+def test_a_starting_run_is_not_renamed_or_deleted(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "starting", done=False)  # not locked by its trainer yet
     controller = make_window("echo")
     page = open_page(qtbot, controller, 1)
     controller.active_run.start(["train"], path)
     controller.window.show_page("runs")
     assert controller.active_run.machine.state is RunState.STARTING
-    assert_rejected(controller, page, path)
+    assert_rename_and_delete_are_rejected(controller, page, path)
 
 
 def test_note_and_tags_are_saved_when_another_run_is_selected(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    first, second = add(own_folders, "first", 1000), add(own_folders, "second", 2000)
+    first, second = add_run(home, "first", 1000), add_run(home, "second", 2000)
     run_notes.write_notes(second, RunNotes(tags=("baseline",)))
     page = open_page(qtbot, make_window(), 2)
     page.table.select([first])
@@ -201,8 +199,8 @@ def test_note_and_tags_are_saved_when_another_run_is_selected(
     assert page.details.note.toPlainText() == "as it was"
 
 
-def test_archived_runs_are_hidden_until_restored(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
+def test_archived_runs_are_hidden_until_restored(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     page = open_page(qtbot, make_window(), 3)
     page.table.select(paths[:2])
     page.run_actions["archive"].trigger()
@@ -221,28 +219,27 @@ def test_archived_runs_are_hidden_until_restored(make_window: MakeWindow, qtbot:
 # --- deleting ----------------------------------------------------------------------------------------------
 
 
-def delete_dialog(qtbot: QtBot, controller: Controller) -> DeleteDialog:
-    def newest() -> DeleteDialog | None:
-        found = [dialog for dialog in controller.window.findChildren(DeleteDialog) if dialog.isVisible()]
-        return found[-1] if found else None
+def wait_for_delete_dialog(qtbot: QtBot, controller: Controller) -> DeleteDialog:
+    """Wait for a visible dialog. Returns the newest."""
 
-    qtbot.waitUntil(lambda: newest() is not None)
-    found = newest()
-    assert found is not None
-    return found
+    def visible() -> list[DeleteDialog]:
+        return [dialog for dialog in controller.window.findChildren(DeleteDialog) if dialog.isVisible()]
+
+    qtbot.waitUntil(lambda: bool(visible()))
+    return visible()[-1]
 
 
 def test_deleting_runs_names_them_and_moves_them_to_the_recycle_bin(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))  # not the user's own recycle bin
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
+    monkeypatch.setenv("XDG_DATA_HOME", str(home.parent))  # not the user's own recycle bin
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     controller = make_window()
     page = open_page(qtbot, controller, 3)
     page.table.select(paths[:2])
-    focus(qtbot, page)
+    focus_table(qtbot, page)
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
-    dialog = delete_dialog(qtbot, controller)
+    dialog = wait_for_delete_dialog(qtbot, controller)
     assert "Move 2 runs" in dialog.text()
     assert dialog.informativeText() == "a\nb"
     assert paths[0].is_dir()
@@ -250,32 +247,32 @@ def test_deleting_runs_names_them_and_moves_them_to_the_recycle_bin(
     qtbot.waitUntil(lambda: names(page) == ["c"], timeout=10_000)
     assert [path.exists() for path in paths] == [False, False, True]
     if sys.platform == "linux":
-        assert (own_folders.parent / "Trash" / "files" / "a" / "config.yaml").is_file()
+        assert (home.parent / "Trash" / "files" / "a" / "config.yaml").is_file()
 
 
 def test_without_a_recycle_bin_a_second_dialog_deletes_permanently(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)  # as on network drives
-    path = add(own_folders, "a")
+    path = add_run(home, "a")
     controller = make_window()
     page = open_page(qtbot, controller, 1)
     controller.window.runs.folders.confirm_delete([path])
-    qtbot.mouseClick(delete_dialog(qtbot, controller).delete_button, LEFT)
-    qtbot.waitUntil(lambda: "permanently" in delete_dialog(qtbot, controller).text())
+    qtbot.mouseClick(wait_for_delete_dialog(qtbot, controller).delete_button, LEFT)
+    qtbot.waitUntil(lambda: "permanently" in wait_for_delete_dialog(qtbot, controller).text())
     assert path.is_dir()
-    second = delete_dialog(qtbot, controller)
+    second = wait_for_delete_dialog(qtbot, controller)
     assert second.defaultButton() is not second.delete_button  # Enter does not delete
     qtbot.mouseClick(second.delete_button, LEFT)
     qtbot.waitUntil(lambda: not path.exists() and names(page) == [], timeout=10_000)
 
 
 def test_the_files_of_a_run_are_closed_immediately_before_it_is_deleted(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, str]] = []
     monkeypatch.setattr(QFile, "moveToTrash", lambda path: calls.append(("bin", Path(path).name)))
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate("ab")]
     controller = make_window()
     open_page(qtbot, controller, 2)
     runs = controller.window.runs
@@ -287,33 +284,33 @@ def test_the_files_of_a_run_are_closed_immediately_before_it_is_deleted(
 
 
 def test_deleting_a_run_cancels_its_automatic_restart(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
-    paths = [add(own_folders, name, 1000 * age, done=False) for age, name in enumerate("ab")]
+    monkeypatch.setenv("XDG_DATA_HOME", str(home.parent))
+    paths = [add_run(home, name, 1000 * age, done=False) for age, name in enumerate("ab")]
     controller = make_window()
     page = open_page(qtbot, controller, 2)
-    own, runs = controller.active_run, controller.window.runs
-    own.machine.run_dir, own.machine.state = str(paths[0]), RunState.CRASHED
-    own.auto_restart.pending = waiting = Restart(1, 2, 1000.0, "failure.launch", 20)
-    own.auto_restart._due_at = time.monotonic() + 1000.0
-    runs.folders.delete([paths[1]])
+    active_run, folders = controller.active_run, controller.window.runs.folders
+    active_run.machine.run_dir, active_run.machine.state = str(paths[0]), RunState.CRASHED
+    active_run.auto_restart.pending = pending = Restart(1, 2, 1000.0, "failure.launch", 20)
+    active_run.auto_restart._due_at = time.monotonic() + 1000.0
+    folders.delete([paths[1]])
     qtbot.waitUntil(lambda: names(page) == ["a"], timeout=10_000)
-    assert own.auto_restart.pending is waiting  # belongs to the other run
-    runs.folders.delete([paths[0]])
-    assert own.auto_restart.pending is None  # before its files are deleted
+    assert active_run.auto_restart.pending is pending  # belongs to the other run
+    folders.delete([paths[0]])
+    assert active_run.auto_restart.pending is None  # before its files are deleted
     qtbot.waitUntil(lambda: names(page) == [], timeout=10_000)
 
 
 # --- title and plots ------------------------------------------------------------------------------
 
 
-def test_the_window_title_has_the_name_of_the_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    path = add(own_folders, "first name", done=False)
+def test_the_window_title_contains_the_name_of_the_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "first name", done=False)
     controller = make_window()
-    window, own = controller.window, controller.active_run
+    window, machine = controller.window, controller.active_run.machine
     page = open_page(qtbot, controller, 1)
-    own.machine.run_dir, own.machine.state = str(path), RunState.STOPPED
+    machine.run_dir, machine.state = str(path), RunState.STOPPED
     page.table.select([path])
     type_name(qtbot, page, "第二个名字")
     qtbot.waitUntil(lambda: window.windowTitle() == "第二个名字 – Traindeck")
@@ -323,42 +320,42 @@ def test_the_window_title_has_the_name_of_the_run(make_window: MakeWindow, qtbot
     qtbot.waitUntil(lambda: window.windowTitle() == "Traindeck")
 
 
-def overlaid(controller: Controller) -> list[str]:
+def overlay_names(controller: Controller) -> list[str]:
     return [run.name for run in controller.window.plots.painter.overlays]
 
 
-@pytest.mark.parametrize("leaves", ["archive", "delete"])
+@pytest.mark.parametrize("action", ["archive", "delete"])
 def test_archived_and_deleted_runs_are_removed_from_the_plots(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch, leaves: str
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    monkeypatch.setenv("XDG_DATA_HOME", str(home.parent))
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate("ab")]
     controller = make_window()
     page = open_page(qtbot, controller, 2)
     page.table.select(paths)
     page.run_actions["show"].trigger()
-    qtbot.waitUntil(lambda: overlaid(controller) == ["a", "b"])
+    qtbot.waitUntil(lambda: overlay_names(controller) == ["a", "b"])
     page.table.select([paths[0]])
-    page.run_actions[leaves].trigger()
-    if leaves == "delete":
-        qtbot.mouseClick(delete_dialog(qtbot, controller).delete_button, LEFT)
-    qtbot.waitUntil(lambda: names(page) == ["b"] and overlaid(controller) == ["b"], timeout=10_000)
+    page.run_actions[action].trigger()
+    if action == "delete":
+        qtbot.mouseClick(wait_for_delete_dialog(qtbot, controller).delete_button, LEFT)
+    qtbot.waitUntil(lambda: names(page) == ["b"] and overlay_names(controller) == ["b"], timeout=10_000)
     assert list(page.model.overlays) == [paths[1]]
 
 
 def test_the_icon_of_the_displayed_run_has_the_color_of_its_curve(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, home: Path
 ) -> None:
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate("ab")]
     controller = make_window()
     page = open_page(qtbot, controller, 2)
     controller.open_run(paths[0])
     page.table.select(paths)
     page.run_actions["show"].trigger()
-    qtbot.waitUntil(lambda: overlaid(controller) == ["b"])
+    qtbot.waitUntil(lambda: overlay_names(controller) == ["b"])
     assert page.model.overlays[paths[0]] == "curve_a"
     assert page.model.overlays[paths[1]] == controller.window.plots.painter.overlays[0].color
     controller.open_run(paths[1])
-    qtbot.waitUntil(lambda: overlaid(controller) == ["a"])
+    qtbot.waitUntil(lambda: overlay_names(controller) == ["a"])
     assert page.model.overlays[paths[1]] == "curve_a"
     assert page.model.overlays[paths[0]] == controller.window.plots.painter.overlays[0].color

@@ -10,7 +10,6 @@ from PySide6.QtCore import QFile, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
-from runs_page import LEFT, add, message, open_page, press
 
 from app.controller import Controller
 from app.core.run_state import RunState
@@ -20,42 +19,41 @@ from app.pages.runs.page import RunsPage
 from app.pages.runs.table import SHOWN
 from app.services.trainer_process import TrainerProcess
 from tests.core.trainer import TINY, run, text_file
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import LEFT, MakeWindow, wait_for_state
+from tests.gui.runs_page import add_run, message, open_page, press_button
 
 # --- comparison and overlays ----------------------------------------------------------------------------------------
 
 
-def test_a_comparison_lists_and_copies_settings_that_differ(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    paths = [add(own_folders, "a", 1000, learning_rate=1e-3), add(own_folders, "b", 2000, learning_rate=2e-3)]
+def test_a_comparison_lists_and_copies_settings_that_differ(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    paths = [add_run(home, "a", 1000, learning_rate=1e-3), add_run(home, "b", 2000, learning_rate=2e-3)]
     controller = make_window(language="zh")
     page = open_page(qtbot, controller, 2)
     page.table.select(paths[:1])
     assert not page.compare.isEnabled()
     page.table.select(paths)
-    press(qtbot, controller, "compareRuns")
+    press_button(qtbot, controller, "compareRuns")
     qtbot.waitUntil(lambda: controller.window.findChild(ComparisonDialog) is not None)
-    shown = controller.window.findChild(ComparisonDialog)
-    assert shown is not None
-    assert [row for row in shown.rows if row[0] == "学习率"] == [["学习率", "1e-3", "2e-3"]]
-    assert not [row for row in shown.rows if row[0] in ("层数", "随机种子")]
-    qtbot.mouseClick(shown.copy_button, LEFT)
+    dialog = controller.window.findChild(ComparisonDialog)
+    assert dialog is not None
+    assert [row for row in dialog.rows if row[0] == "学习率"] == [["学习率", "1e-3", "2e-3"]]
+    assert not [row for row in dialog.rows if row[0] in ("层数", "随机种子")]
+    qtbot.mouseClick(dialog.copy_button, LEFT)
     assert "学习率\t1e-3\t2e-3\n" in QGuiApplication.clipboard().text()
-    shown.close()
+    dialog.close()
 
 
 def test_selected_runs_are_overlaid_until_they_are_hidden_or_deleted(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     controller = make_window()
     page = open_page(qtbot, controller, 3)
     page.table.select(paths[:2])
-    press(qtbot, controller, "showRuns")
+    press_button(qtbot, controller, "showRuns")
     overlays = controller.window.runs.overlays
-    qtbot.waitUntil(lambda: [one.name for one in overlays.visible_overlays(None)] == ["a", "b"], timeout=10_000)
+    qtbot.waitUntil(lambda: [overlay.name for overlay in overlays.visible_overlays(None)] == ["a", "b"], timeout=10_000)
     store = overlays.visible_overlays(None)[0].store
     assert len(store.series("train_loss")[0]) == 12
     assert page.show_runs.text() == "Hide in plots"
@@ -66,27 +64,27 @@ def test_selected_runs_are_overlaid_until_they_are_hidden_or_deleted(
     qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
     assert list(overlays.selected_colors) == [paths[1]]
     controller.window.runs.folders.rename(paths[1], "renamed")
-    assert [one.name for one in overlays.visible_overlays(None)] == ["renamed"]
-    controller.window.runs.folders.delete([own_folders / "runs" / "renamed"], permanently=True)
+    assert [overlay.name for overlay in overlays.visible_overlays(None)] == ["renamed"]
+    controller.window.runs.folders.delete([home / "runs" / "renamed"], permanently=True)
     qtbot.waitUntil(lambda: overlays.selected_colors == {}, timeout=10_000)
     assert overlays.visible_overlays(None) == []
 
 
-def test_the_displayed_run_is_not_overlaid_on_itself(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b"))]
+def test_the_displayed_run_is_not_overlaid_on_itself(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    paths = [add_run(home, name, 1000 * age) for age, name in enumerate(("a", "b"))]
     controller = make_window()
     open_page(qtbot, controller, 2)
     controller.window.runs.set_overlay_shown(paths, True)
     controller.open_run(paths[0])
     overlays = controller.window.runs.overlays
     qtbot.waitUntil(
-        lambda: [one.name for one in overlays.visible_overlays(controller.window.runs._plotted_run)] == ["b"],
+        lambda: [overlay.name for overlay in overlays.visible_overlays(controller.window.runs._plotted_run)] == ["b"],
         timeout=10_000,
     )
 
 
-def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    paths = [add(own_folders, f"run {number}", 1000 * number, steps=15) for number in range(11)]
+def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    paths = [add_run(home, f"run {number}", 1000 * number, steps=15) for number in range(11)]
     controller = make_window()
     page = open_page(qtbot, controller, 11)
     controller.window.runs.set_overlay_shown(paths, True)
@@ -97,8 +95,8 @@ def test_at_most_ten_runs_are_overlaid(make_window: MakeWindow, qtbot: QtBot, ow
 # --- checkpoints ---------------------------------------------------------------------------------------
 
 
-def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int) -> tuple[RunsPage, Path]:
-    """Select a checkpoint of a run, which has two. Returns the page and the checkpoint."""
+def select_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int) -> tuple[RunsPage, Path]:
+    """Select one of the two checkpoints of a run. Returns the page and the checkpoint."""
     page = open_page(qtbot, controller, 1)
     page.table.select([path])
     checkpoints = page.details.checkpoints
@@ -107,11 +105,9 @@ def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int
     return page, checkpoints.model.rows[row].path
 
 
-def test_the_details_list_checkpoints_and_the_size_on_disk(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a", steps=60)
-    page, _ = choose_checkpoint(qtbot, make_window(), path, 0)
+def test_the_details_list_checkpoints_and_the_size_on_disk(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "a", steps=60)
+    page, _ = select_checkpoint(qtbot, make_window(), path, 0)
     model = page.details.checkpoints.model
     rows = [[model.data(model.index(row, column)) for column in range(4)] for row in range(2)]
     assert rows == [["60", "final", "–", "1.0 KiB"], ["20", "best", "2.5000", "2.0 KiB"]]
@@ -120,97 +116,89 @@ def test_the_details_list_checkpoints_and_the_size_on_disk(
     assert not page.details.checkpoints.resume.isEnabled()  # the run is finished
 
 
-def test_resuming_an_older_checkpoint_starts_a_new_run(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "晚间 run", done=False)
+def test_resuming_an_older_checkpoint_starts_a_new_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "晚间 run", done=False)
     controller = make_window("echo")
-    _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
-    press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    _, checkpoint = select_checkpoint(qtbot, controller, path, 1)
+    press_button(qtbot, controller, "resumeFrom")
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     arguments = controller.active_run.process.arguments
     assert arguments[arguments.index("--resume") + 1] == str(checkpoint)
     assert arguments[arguments.index("--run-dir") + 1] == str(path.with_name("晚间 run-from-20"))
 
 
-def test_resuming_the_newest_checkpoint_continues_the_run(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a", done=False)
+def test_resuming_the_newest_checkpoint_continues_the_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "a", done=False)
     controller = make_window("echo")
-    choose_checkpoint(qtbot, controller, path, 0)
-    press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    select_checkpoint(qtbot, controller, path, 0)
+    press_button(qtbot, controller, "resumeFrom")
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     arguments = controller.active_run.process.arguments
     assert arguments[arguments.index("--resume") + 1] == str(path)
     assert "--run-dir" not in arguments
 
 
-def test_generate_opens_the_playground_with_the_checkpoint(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a")
+def test_generate_opens_the_playground_with_the_checkpoint(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "a")
     controller = make_window()
-    _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
-    press(qtbot, controller, "generateFrom")
+    _, checkpoint = select_checkpoint(qtbot, controller, path, 1)
+    press_button(qtbot, controller, "generateFrom")
     assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
     assert controller.window.playground.sessions[0].checkpoint == checkpoint
 
 
 def test_a_real_checkpoint_is_exported(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_folders.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
     flags = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0")
-    data = ("--data", str(text_file(own_folders)), "--run-dir", str(own_folders / "runs" / "真 run"))
-    assert run(own_folders, "train", *flags, *data).code == 0
-    target = own_folders.parent / "模型 export"
+    data = ("--data", str(text_file(home)), "--run-dir", str(home / "runs" / "真 run"))
+    assert run(home, "train", *flags, *data).code == 0
+    target = home.parent / "模型 export"
     target.mkdir()
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(target))
     controller = make_window()
     page = open_page(qtbot, controller, 1)
-    page.table.select([own_folders / "runs" / "真 run"])
+    page.table.select([home / "runs" / "真 run"])
     qtbot.waitUntil(page.details.checkpoints.export.isEnabled)
-    press(qtbot, controller, "exportFrom")
+    press_button(qtbot, controller, "exportFrom")
     assert not page.details.checkpoints.export.isEnabled()
     qtbot.waitUntil(lambda: "Exported to" in message(page), timeout=30_000)
     assert (target / "真 run-step-00000002" / "model.safetensors").is_file()
     assert page.message_folder.isVisible()
-    press(qtbot, controller, "exportFrom")
+    press_button(qtbot, controller, "exportFrom")
     qtbot.waitUntil(lambda: (target / "真 run-step-00000002-2" / "README.md").is_file(), timeout=30_000)
 
 
-def test_exporting_a_damaged_checkpoint_shows_an_error(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a")
+def test_exporting_a_damaged_checkpoint_shows_an_error(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "a")
     controller = make_window()
-    page, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
-    controller.window.runs.exporter.start(checkpoint, own_folders.parent / "out")
+    page, checkpoint = select_checkpoint(qtbot, controller, path, 1)
+    controller.window.runs.exporter.start(checkpoint, home.parent / "out")
     qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in message(page), timeout=30_000)
-    assert not list((own_folders.parent / "out").glob("*"))
+    assert not list((home.parent / "out").glob("*"))
 
 
 def test_closing_the_window_waits_for_the_export_to_clean_up(qtbot: QtBot, tmp_path: Path) -> None:
-    half = tmp_path / ".out.exporting-1"
+    partial = tmp_path / ".out.exporting-1"
     program = (
         "import pathlib, sys, time\n"
-        f"half = pathlib.Path({str(half)!r})\n"
-        "half.mkdir()\n"
+        f"partial = pathlib.Path({str(partial)!r})\n"
+        "partial.mkdir()\n"
         "sys.stdin.read()\n"
         "time.sleep(0.5)\n"
-        "half.rmdir()\n"
+        "partial.rmdir()\n"
     )
     exporter = Exporter(TrainerProcess(command=[sys.executable, "-c", program]))
     exporter.start(tmp_path / "run" / "checkpoints" / "step-00000001", tmp_path / "out")
-    qtbot.waitUntil(half.is_dir, timeout=20_000)
+    qtbot.waitUntil(partial.is_dir, timeout=20_000)
     exporter.shutdown()
-    assert not half.exists()
+    assert not partial.exists()
 
 
-def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    path = add(own_folders, "alone", 1000.0)
-    add(own_folders, "other", 2000.0)
+def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    path = add_run(home, "alone", 1000.0)
+    add_run(home, "other", 2000.0)
     controller = make_window()
     page = open_page(qtbot, controller, 2)
     controller.window.activateWindow()

@@ -54,10 +54,10 @@ def test_runs_without_a_value_are_last_and_equal_runs_newest_first_in_both_direc
 
 
 def test_the_search_covers_name_preset_data_tags_note_and_state(qtbot: QtBot) -> None:
-    noted = row(
+    searched = row(
         "晚间-长跑", preset="a6000", data=("D:/secret folder/Books.parquet",), tags=("Base",), note="学习率 HIGH"
     )
-    table, _, proxy = make_table(qtbot, noted, row("other", preset="cpu", state="failed"))
+    table, _, proxy = make_table(qtbot, searched, row("other", preset="cpu", state="failed"))
     for text, expected in (
         *((text, ["晚间-长跑"]) for text in ("长跑", "A6000", "books", "base", "学习率", "high", "finish", "a60 base")),
         ("cpu", ["other"]),
@@ -76,7 +76,7 @@ def test_archived_runs_have_their_own_filter(qtbot: QtBot) -> None:
         assert names(table) == expected
 
 
-def test_selection_and_current_row_follow_the_runs_when_others_come_and_go(qtbot: QtBot) -> None:
+def test_selection_and_current_row_are_kept_when_other_runs_are_added_or_removed(qtbot: QtBot) -> None:
     first, second, third = row("first", 3.0), row("second", 2.0), row("third", 1.0)
     table, model, _ = make_table(qtbot, first, second, third)
     table.select([second.path, third.path])

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.pages.samples.page import SamplesPage
-from tests.gui.conftest import MakeWindow, span
+from tests.gui.conftest import MakeWindow, horizontal_extent
 from trainer_core.protocol import Sample
 
 
@@ -56,18 +56,18 @@ def test_a_new_sample_does_not_move_the_visible_text(make_window: MakeWindow, qt
     assert isinstance(samples, list)
     samples += [Sample(step=step, prompt="def ", text=f"{step}a\n{step}b\n{step}c") for step in range(400, 460)]
     page.display(samples, can_request=False)
-    bar, middle = page.text.verticalScrollBar(), page.text.viewport().rect().center()
+    bar, center = page.text.verticalScrollBar(), page.text.viewport().rect().center()
 
-    def read() -> str:
-        return page.text.cursorForPosition(middle).block().text()
+    def text_at_center() -> str:
+        return page.text.cursorForPosition(center).block().text()
 
     qtbot.waitUntil(lambda: bar.maximum() > 1000)
     bar.setValue(700)
-    before = read()
+    before = text_at_center()
     assert before
     samples.append(Sample(step=460, prompt="def ", text="a\nb\nc\n"))
     page.display(samples, can_request=False)
-    assert read() == before
+    assert text_at_center() == before
 
 
 def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -77,23 +77,23 @@ def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbo
     page = controller.window.samples
     qtbot.mouseClick(page.set_prompts_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(
-        lambda: (found := QApplication.focusWidget()) is not None and "sample_prompts" in found.objectName()
+        lambda: (focus := QApplication.focusWidget()) is not None and "sample_prompts" in focus.objectName()
     )
     assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
 
 
-def test_an_expected_answer_is_compared(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_sample_is_compared_with_its_expected_answer(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = open_page(make_window, qtbot)
     page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_request=False)
     assert lines(page) == ["Step 1", "4 + 9?", "13", "matches the expected answer"]
 
 
-def test_code_and_chinese_text_have_fixed_widths(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_code_and_chinese_text_are_monospaced(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = open_page(make_window, qtbot)
     page.display(
         [Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠，晓")], can_request=False
     )
-    assert span(page.text, "iiii") == span(page.text, "MMMM")
-    left, right = span(page.text, "眠")
-    assert span(page.text, "，") == (right, 2 * right - left)  # a Chinese comma has the width of a character
-    assert span(page.text, "return")[0] == span(page.text, "f():")[0]  # both are in column 5
+    assert horizontal_extent(page.text, "iiii") == horizontal_extent(page.text, "MMMM")
+    left, right = horizontal_extent(page.text, "眠")
+    assert horizontal_extent(page.text, "，") == (right, 2 * right - left)  # full width
+    assert horizontal_extent(page.text, "return")[0] == horizontal_extent(page.text, "f():")[0]  # both are in column 5

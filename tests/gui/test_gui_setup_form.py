@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QComboBox, QLabel, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.pages.setup.form import form_knobs, format_value
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import LEFT, MakeWindow
 from tests.gui.setup_form import (
-    LEFT,
     all_fields,
     all_settings,
     drop,
@@ -26,13 +25,13 @@ from trainer_core import presets
 from trainer_core.config import knobs
 
 
-def test_the_first_start_selects_the_quick_start(make_window: MakeWindow) -> None:
+def test_the_first_start_selects_the_quick_start_preset(make_window: MakeWindow) -> None:
     window = make_window().window
     assert window.setup.data.list.item(0).text() == "Python standard library (built-in)"
     assert window.run_bar.start.isEnabled()
 
 
-def test_an_invalid_value_disables_start_and_moves_nothing(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_an_invalid_value_disables_start_without_moving_the_layout(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window, field = controller.window, main_field(controller, "batch_size")
     before = window.tabs.mapToGlobal(QPoint(0, 0))
@@ -48,14 +47,14 @@ def test_an_invalid_value_disables_start_and_moves_nothing(make_window: MakeWind
     assert controller.form.changes() == {"batch_size": 8}
 
 
-def test_numbers_are_accepted_as_people_type_them(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_numbers_are_accepted_in_common_notations(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     for typed, value in (("3e-4", 3e-4), ("０.０１", 0.01), (" 1e−3 ", 1e-3)):
         type_into(qtbot, main_field(controller, "learning_rate"), typed)
         assert controller.form.changes() == {"learning_rate": value}
 
 
-def test_the_value_of_the_preset_is_no_change(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_value_of_the_preset_is_not_a_change(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     field, before = main_field(controller, "n_layers"), controller.form.text("n_layers")
     type_into(qtbot, field, "7")
@@ -80,13 +79,15 @@ def test_a_unit_is_shown_unless_the_label_contains_it(make_window: MakeWindow, q
     fields = all_fields(make_window(language=language), qtbot)
     units = {"batch_size": ("sequences", "条序列"), "eval_steps": ("steps", "步")}
     for name in ("max_epochs", "warmup_steps", "max_steps", "cpu_threads"):
-        shown = [label.text() for label in fields[name].findChildren(QLabel) if label.isVisibleTo(fields[name])]
-        assert not {"epochs", "steps", "threads", "轮", "步", "线程"} & {*shown}, shown
+        texts = [label.text() for label in fields[name].findChildren(QLabel) if label.isVisibleTo(fields[name])]
+        assert not {"epochs", "steps", "threads", "轮", "步", "线程"} & {*texts}, texts
     for name, unit in units.items():
         assert unit[language == "zh"] in [label.text() for label in fields[name].findChildren(QLabel)]
 
 
-def test_all_settings_has_every_setting_and_agrees_with_the_panel(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_page_of_all_settings_has_every_setting_and_follows_the_panel(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
     controller = make_window()
     qtbot.mouseClick(controller.window.findChild(QPushButton, "allSettings"), LEFT)
     assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
@@ -126,13 +127,13 @@ def test_a_search_scrolls_to_its_first_match(make_window: MakeWindow, qtbot: QtB
 def test_check_boxes_choices_and_lists_set_values(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     editors = {name: field.editor for name, field in all_fields(controller, qtbot).items()}
-    choice, switch, lines = editors["lr_schedule"], editors["qk_norm"], editors["sample_prompts"]
-    assert isinstance(choice, QComboBox)
-    choice.setCurrentText("constant")
-    qtbot.mouseClick(switch, LEFT, pos=QPoint(8, switch.height() // 2))
-    assert isinstance(lines, QPlainTextEdit)
-    lines.selectAll()
-    type_text(qtbot, lines, "从前")
+    combo_box, check_box, text_edit = editors["lr_schedule"], editors["qk_norm"], editors["sample_prompts"]
+    assert isinstance(combo_box, QComboBox)
+    combo_box.setCurrentText("constant")
+    qtbot.mouseClick(check_box, LEFT, pos=QPoint(8, check_box.height() // 2))
+    assert isinstance(text_edit, QPlainTextEdit)
+    text_edit.selectAll()
+    type_text(qtbot, text_edit, "从前")
     assert controller.form.changes() == {"lr_schedule": "constant", "qk_norm": False, "sample_prompts": ["从前"]}
 
 
@@ -140,28 +141,28 @@ def test_choices_are_translated_but_not_their_values(make_window: MakeWindow, qt
     controller = make_window(language="zh")
     fields = all_fields(controller, qtbot)
     field = fields["compile"]
-    choice = field.editor
-    assert isinstance(choice, QComboBox)
-    assert [choice.itemText(index) for index in range(choice.count())] == ["自动", "开", "关"]
-    choice.setFocus()
-    qtbot.keyClick(choice, Qt.Key.Key_Down)
+    combo_box = field.editor
+    assert isinstance(combo_box, QComboBox)
+    assert [combo_box.itemText(index) for index in range(combo_box.count())] == ["自动", "开", "关"]
+    combo_box.setFocus()
+    qtbot.keyClick(combo_box, Qt.Key.Key_Down)
     assert controller.form.changes() == {"compile": "on"}
-    assert (choice.currentText(), field.reset.text()) == ("开", "还原为 自动")
+    assert (combo_box.currentText(), field.reset.text()) == ("开", "还原为 自动")
     controller.set_language("en")
-    assert (choice.currentText(), field.reset.text()) == ("on", "Reset to auto")
+    assert (combo_box.currentText(), field.reset.text()) == ("on", "Reset to auto")
     assert controller.form.changes() == {"compile": "on"}
     assert fields["attention"].matches("flash2")
 
 
 def test_a_field_shows_its_effect_on_memory_and_speed(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    short = main_field(controller, "batch_size")
-    assert "Higher: more memory, faster." in short.editor.toolTip()
-    assert "Higher: more memory, faster." in short.editor.accessibleDescription()
-    full = all_fields(controller, qtbot)["tie_embeddings"]
-    assert full.effect.text().startswith("On: less memory.")
+    field = main_field(controller, "batch_size")
+    assert "Higher: more memory, faster." in field.editor.toolTip()
+    assert "Higher: more memory, faster." in field.editor.accessibleDescription()
+    detailed = all_fields(controller, qtbot)["tie_embeddings"]
+    assert detailed.effect.text().startswith("On: less memory.")
     controller.set_language("zh")
-    assert full.effect.text().startswith("开启：占用更少内存。")
+    assert detailed.effect.text().startswith("开启：占用更少内存。")
 
 
 def test_the_first_own_file_replaces_the_built_in_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

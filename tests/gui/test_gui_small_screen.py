@@ -1,4 +1,4 @@
-"""A screen of 1366 x 768 at 150 %: 911 x 512 logical pixels, of which title bar and task bar leave about 900 x 430."""
+"""Small screen: 1366 x 768 at 150 %, 911 x 512 logical pixels, about 900 x 430 without title bar and task bar."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ import pytest
 from PySide6.QtCore import QPoint, QRect, QSize
 from PySide6.QtWidgets import QAbstractButton, QAbstractScrollArea, QDialog, QLineEdit, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
-from runs_page import add
 
 from app.controller import Controller
 from app.pages.registry import PAGES
 from app.window.banner import BannerContent
 from app.window.main_window import MainWindow
 from tests.gui.conftest import MakeWindow
+from tests.gui.runs_page import add_run
 
-USABLE = QSize(900, 430)
+USABLE_SIZE = QSize(900, 430)
 PAGE_IDS = [page.id for page in PAGES]
 DIALOGS = ("guide", "shortcuts", "about", "sweep")
 
 
-def place(widget: QWidget, window: QWidget) -> QRect:
-    """In coordinates of the window."""
+def rect_in_window(widget: QWidget, window: QWidget) -> QRect:
     return QRect(widget.mapTo(window, QPoint()), widget.size())
 
 
-def is_whole(widget: QWidget, window: QWidget) -> bool:
-    """Whether all of it is painted: inside of the window, and cut by nothing around it."""
-    return window.rect().contains(place(widget, window)) and widget.visibleRegion().boundingRect() == widget.rect()
+def is_fully_visible(widget: QWidget, window: QWidget) -> bool:
+    """Return whether no part of a widget is outside of the window or clipped by a parent."""
+    return (
+        window.rect().contains(rect_in_window(widget, window))
+        and widget.visibleRegion().boundingRect() == widget.rect()
+    )
 
 
-def controls(part: QWidget) -> Iterator[QWidget]:
-    for widget in part.findChildren(QWidget):
+def controls(parent: QWidget) -> Iterator[QWidget]:
+    for widget in parent.findChildren(QWidget):
         if isinstance(widget, QAbstractButton | QLineEdit) and widget.isVisible() and widget.isEnabled():
             yield widget
 
@@ -50,24 +52,25 @@ def scroll_into_view(widget: QWidget) -> None:
         area = area.parentWidget()
 
 
-def small(controller: Controller, qtbot: QtBot) -> MainWindow:
+def shrink_window(controller: Controller, qtbot: QtBot) -> MainWindow:
+    """Resize the window to the usable size."""
     window = controller.window
-    window.resize(USABLE)
+    window.resize(USABLE_SIZE)
     qtbot.wait(30)
-    assert window.size() == USABLE
+    assert window.size() == USABLE_SIZE
     return window
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_start_is_visible_on_every_page(make_window: MakeWindow, qtbot: QtBot, language: str, theme: str) -> None:
-    window = small(make_window(language=language, theme=theme), qtbot)
+    window = shrink_window(make_window(language=language, theme=theme), qtbot)
     for page in PAGE_IDS:
         window.show_page(page)
         qtbot.wait(30)
-        assert window.size() == USABLE, page
+        assert window.size() == USABLE_SIZE, page
         for button in (window.run_bar.start, window.run_bar.stop, window.run_bar.queue):
-            assert is_whole(button, window), page
+            assert is_fully_visible(button, window), page
 
 
 @pytest.mark.parametrize("page", PAGE_IDS)
@@ -75,57 +78,58 @@ def test_start_is_visible_on_every_page(make_window: MakeWindow, qtbot: QtBot, l
 def test_every_control_of_a_page_can_be_scrolled_into_view(
     make_window: MakeWindow, qtbot: QtBot, language: str, page: str
 ) -> None:
-    window = small(make_window(language=language), qtbot)
+    window = shrink_window(make_window(language=language), qtbot)
     window.show_page(page)
     qtbot.waitUntil(lambda: page != "settings" or bool(window.advanced.fields), timeout=10_000)
     qtbot.wait(150)
-    cut = []
+    clipped = []
     for widget in controls(window.pages[page]):
         if isinstance(widget.parentWidget(), QAbstractScrollArea | QLineEdit):
-            continue  # of the area itself
+            continue  # part of the scroll area itself
         scroll_into_view(widget)
-        if not is_whole(widget, window):
-            cut.append(f"{type(widget).__name__} {widget.objectName()!r} at {place(widget, window)}")
-    assert cut == []
+        if not is_fully_visible(widget, window):
+            clipped.append(f"{type(widget).__name__} {widget.objectName()!r} at {rect_in_window(widget, window)}")
+    assert clipped == []
     assert window.run_bar.start.visibleRegion().boundingRect() == window.run_bar.start.rect()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_messages_leave_start_and_the_page_reachable(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, language: str
+def test_start_and_the_page_are_reachable_below_messages(
+    make_window: MakeWindow, qtbot: QtBot, home: Path, language: str
 ) -> None:
-    add(own_folders, "broken", done=False)
+    add_run(home, "broken", done=False)
     controller = make_window(language=language)
-    window = small(controller, qtbot)
+    window = shrink_window(controller, qtbot)
     for number in range(3):
-        words = "The disk is full. " * 12
-        window.banners.add(BannerContent("error", lambda words=words: words, "line\n" * 8, str(number)))  # type: ignore[misc]
+        window.banners.add(BannerContent("error", lambda: "The disk is full. " * 12, "line\n" * 8, str(number)))
     window.restart_bar.set_message("Restarts in a minute")
-    window.interrupted_run_bar.set_message("A run broke off")
+    window.interrupted_run_bar.set_message("A run was interrupted")
     window.viewed_run_bar.set_message("An earlier run")
     window.show_page("log")
     qtbot.wait(100)
-    assert window.size() == USABLE
-    assert is_whole(window.run_bar.start, window)
-    for part in (window.log.search, *(button for button in controls(window.banners))):
-        scroll_into_view(part)
+    assert window.size() == USABLE_SIZE
+    assert is_fully_visible(window.run_bar.start, window)
+    for control in (window.log.search, *controls(window.banners)):
+        scroll_into_view(control)
         qtbot.wait(10)
-        assert is_whole(part, window), part.objectName()
-    assert is_whole(window.run_bar.start, window)
+        assert is_fully_visible(control, window), control.objectName()
+    assert is_fully_visible(window.run_bar.start, window)
 
 
-def test_the_reason_against_start_leaves_start_visible(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_start_is_visible_beside_the_reason_why_it_is_disabled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    window = small(controller, qtbot)
+    window = shrink_window(controller, qtbot)
     controller.form.set_text("batch_size", "0")
     qtbot.wait(30)
-    for part in (window.run_bar.start, window.run_bar.reason_label, window.run_bar.show_reason_button):
-        assert is_whole(part, window)
+    for widget in (window.run_bar.start, window.run_bar.reason_label, window.run_bar.show_reason_button):
+        assert is_fully_visible(widget, window)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_dialogs_can_be_made_as_low_as_the_screen(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
-    window = small(make_window(language=language), qtbot)
+def test_dialogs_can_be_shrunk_to_the_height_of_the_screen(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    window = shrink_window(make_window(language=language), qtbot)
     for name in DIALOGS:
         window.menus.actions[name].trigger()
     qtbot.wait(100)
@@ -138,7 +142,7 @@ def test_dialogs_can_be_made_as_low_as_the_screen(make_window: MakeWindow, qtbot
         for button in controls(dialog):
             if isinstance(button, QAbstractButton) and not isinstance(button.parentWidget(), QAbstractScrollArea):
                 scroll_into_view(button)
-                assert is_whole(button, dialog), (type(dialog).__name__, button.objectName())
+                assert is_fully_visible(button, dialog), (type(dialog).__name__, button.objectName())
 
 
 _PROGRAM = """
@@ -158,40 +162,40 @@ controller = Controller(store, Translator())
 window = controller.window
 controller.start()
 
-def look():
+def report():
     for name in ("guide", "shortcuts", "about", "sweep"):
         window.menus.actions[name].trigger()
     start = window.run_bar.start
     corner = start.mapToGlobal(start.rect().bottomRight())
     screen = application.primaryScreen().availableGeometry()
     print(json.dumps({
-        "fits": {type(each).__name__: each.width() <= screen.width()
-                 and each.height() <= screen.height()
-                 for each in (window, *window.findChildren(QDialog))},
+        "fits": {type(widget).__name__: widget.width() <= screen.width()
+                 and widget.height() <= screen.height()
+                 for widget in (window, *window.findChildren(QDialog))},
         "start": screen.contains(corner),
         "size": [window.width(), window.height()],
     }), flush=True)
-    window.resize(1280, 800)  # as it was left on a larger screen
+    window.resize(1280, 800)  # the saved size is that of a larger screen
     controller._close()
     application.quit()
 
-window.first_painted.connect(lambda: QTimer.singleShot(1500, look))
+window.first_painted.connect(lambda: QTimer.singleShot(1500, report))
 application.exec()
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a drive's colon divides the parameters of a Qt platform")
-def test_the_program_and_its_dialogs_open_within_a_small_screen(own_folders: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="the colon of a drive separates parameters of a Qt platform")
+def test_the_program_and_its_dialogs_open_within_a_small_screen(home: Path, tmp_path: Path) -> None:
     screen = {"name": "small", "x": 0, "y": 0, "width": 911, "height": 464, "logicalDpi": 96, "dpr": 1}
     file = tmp_path / "screen.json"
     file.write_text(json.dumps({"screens": [screen]}), encoding="utf-8")
     environment = {**os.environ, "QT_QPA_PLATFORM": f"offscreen:configfile={file}"}
-    for _ in range(2):  # the second time with the geometry that the first one left
-        run = subprocess.run(
+    for _ in range(2):  # the second one restores the geometry of the first
+        result = subprocess.run(
             [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, encoding="utf-8", timeout=60
         )
-        assert run.stdout, run.stderr
-        found = json.loads(run.stdout)
-        assert len(found["fits"]) == 1 + len(DIALOGS)
-        assert all(found["fits"].values()), found
-        assert found["start"], found
+        assert result.stdout, result.stderr
+        report = json.loads(result.stdout)
+        assert len(report["fits"]) == 1 + len(DIALOGS)
+        assert all(report["fits"].values()), report
+        assert report["start"], report

@@ -9,28 +9,30 @@ import pytest
 from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
-from runs_page import add, focus, open_page
 
 from app.pages.plots.axes import Axis, format_tick
 from app.pages.runs.table import NAME
 from app.theme.palette import DARK, LIGHT, Palette
 from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
+from tests.gui.runs_page import add_run, focus_table, open_page
 
 
-def luminance(colour: str) -> float:
-    def linear(part: float) -> float:
-        return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+def luminance(name: str) -> float:
+    """Relative luminance (WCAG 2.2) of an sRGB color."""
 
-    named = QColor(colour)
-    red, green, blue = (linear(part) for part in (named.redF(), named.greenF(), named.blueF()))
+    def linear(channel: float) -> float:
+        return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+    color = QColor(name)
+    red, green, blue = (linear(channel) for channel in (color.redF(), color.greenF(), color.blueF()))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    """WCAG 2.2: (L1 + 0.05) / (L2 + 0.05)."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+def contrast(foreground: str, background: str) -> float:
+    """Contrast ratio (WCAG 2.2): (L1 + 0.05) / (L2 + 0.05)."""
+    darker, lighter = sorted((luminance(foreground), luminance(background)))
+    return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
@@ -52,7 +54,7 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
         assert picture.pixelColor(3, picture.height() - 3) == QColor(palette.window)
 
 
-def test_ticks_have_plain_notation() -> None:
+def test_tick_labels_have_few_digits() -> None:
     for value, text in (
         (2000, "2,000"),
         (92_000, "92k"),
@@ -68,7 +70,7 @@ def test_ticks_have_plain_notation() -> None:
         assert format_tick(value) == text
 
 
-def test_the_ticks_of_an_axis_have_one_unit_and_differ(qapp: object) -> None:
+def test_tick_labels_of_an_axis_are_distinct_and_have_one_unit(qapp: object) -> None:
     axis = Axis("left")
     cases: list[tuple[Sequence[float], list[str]]] = [
         ((6000, 8000, 10_000), ["6k", "8k", "10k"]),
@@ -93,7 +95,7 @@ def test_settings_and_run_names_fit_the_smallest_window(make_window: MakeWindow,
     assert inner is not None
     qtbot.waitUntil(lambda: 0 < inner.width() <= area.viewport().width())
     window.show_page("runs")
-    qtbot.waitUntil(lambda: window.runs.table.columnWidth(NAME) >= 180)  # pixels: a preset's name and a time
+    qtbot.waitUntil(lambda: window.runs.table.columnWidth(NAME) >= 180)  # pixels: the name of a preset and a time
     assert not window.runs.table.horizontalScrollBar().isVisible()
 
 
@@ -110,7 +112,7 @@ def test_the_hint_to_press_start_disappears_when_a_run_starts(make_window: MakeW
     assert not any("press Start" in text for text in texts())
 
 
-def test_the_cpu_is_named_in_the_language_of_the_window(make_window: MakeWindow) -> None:
+def test_the_name_of_the_cpu_is_translated(make_window: MakeWindow) -> None:
     make_window(language="zh")
     assert formatting.format_device("CPU (2 threads)") == "CPU（2 个线程）"
     assert formatting.format_device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
@@ -125,7 +127,7 @@ def test_every_page_opens_by_its_menu_entry(make_window: MakeWindow) -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_quotes_have_the_width_of_the_language(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+def test_quotation_marks_are_wide_only_in_chinese(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     if not QFontDatabase.families(QFontDatabase.WritingSystem.SimplifiedChinese):
         pytest.skip("no font has Chinese characters")
     controller = make_window(language="zh" if language == "en" else "en")
@@ -133,22 +135,22 @@ def test_quotes_have_the_width_of_the_language(make_window: MakeWindow, qtbot: Q
     bar = controller.window.run_bar
     for widget in (bar.status_label, bar.state_label, controller.window.log.search):
         metrics = QFontMetricsF(widget.font())
-        wide = metrics.horizontalAdvance("“") > 0.8 * metrics.horizontalAdvance("中")
+        is_wide = metrics.horizontalAdvance("“") > 0.8 * metrics.horizontalAdvance("中")
         chinese_font = QFontInfo(widget.font()).family().startswith("Noto Sans CJK")
-        assert wide is (language == "zh" and chinese_font)
+        assert is_wide is (language == "zh" and chinese_font)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_text_of_the_current_cell_has_full_contrast(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, theme: str
+    make_window: MakeWindow, qtbot: QtBot, home: Path, theme: str
 ) -> None:
-    path = add(own_folders, "WWWWMMMM")
+    path = add_run(home, "WWWWMMMM")
     controller = make_window(theme=theme)
     page = open_page(qtbot, controller, 1)
     page.table.select([path])
-    focus(qtbot, page)
+    focus_table(qtbot, page)
     cell = page.table.visualRect(page.proxy.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()
-    seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
+    colors = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
     palette = DARK if theme == "dark" else LIGHT
-    assert {palette.accent, palette.on_accent} <= seen
+    assert {palette.accent, palette.on_accent} <= colors

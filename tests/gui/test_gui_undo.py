@@ -6,23 +6,16 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from app.controller import Controller
-from tests.gui.conftest import MakeWindow
-from tests.gui.setup_form import LEFT, all_settings, main_field, type_into, visible_names
+from tests.gui.conftest import LEFT, MakeWindow, activate
+from tests.gui.setup_form import all_settings, main_field, type_into, visible_names
 from trainer_core import presets
 
 CTRL = Qt.KeyboardModifier.ControlModifier
 
 
-def activate(qtbot: QtBot, controller: Controller) -> Controller:
-    """Activate the window, which receives no keys otherwise."""
-    controller.window.activateWindow()
-    qtbot.waitUntil(controller.window.isActiveWindow)
-    return controller
-
-
-def test_keys_undo_and_redo_typed_numbers(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = activate(qtbot, make_window())
+def test_shortcuts_undo_and_redo_typed_numbers(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    activate(qtbot, controller.window)
     width = type_into(qtbot, main_field(controller, "hidden_dim"), "256")
     layers = type_into(qtbot, main_field(controller, "n_layers"), "12")
     assert controller.form.changes() == {"hidden_dim": 256, "n_layers": 12}
@@ -37,8 +30,9 @@ def test_keys_undo_and_redo_typed_numbers(make_window: MakeWindow, qtbot: QtBot)
     assert not controller.window.menus.actions["redo"].isEnabled()
 
 
-def test_leaving_a_field_ends_the_step(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = activate(qtbot, make_window())
+def test_each_committed_edit_of_a_field_is_an_undo_step(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    activate(qtbot, controller.window)
     editor = type_into(qtbot, main_field(controller, "batch_size"), "8")
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     type_into(qtbot, editor, "32")
@@ -47,7 +41,8 @@ def test_leaving_a_field_ends_the_step(make_window: MakeWindow, qtbot: QtBot) ->
 
 
 def test_the_run_name_can_be_undone(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = activate(qtbot, make_window())
+    controller = make_window()
+    activate(qtbot, controller.window)
     name = type_into(qtbot, controller.window.setup.run_name, "first")
     qtbot.keyClick(name, Qt.Key.Key_Z, CTRL)
     assert (name.text(), controller.form.run_name) == ("", "")
@@ -58,7 +53,7 @@ def test_the_run_name_can_be_undone(make_window: MakeWindow, qtbot: QtBot) -> No
 def test_the_menu_names_the_change(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     undo, redo = (controller.window.menus.actions[name] for name in ("undo", "redo"))
-    assert (undo.text(), undo.isEnabled()) == ("Undo", False)  # restoring the form is no step
+    assert (undo.text(), undo.isEnabled()) == ("Undo", False)  # restoring the form is not an undo step
     controller.form.set_text("batch_size", "8")
     assert undo.text() == "Undo: Batch size"
     controller.form.choose_preset(presets.load("cpu"))

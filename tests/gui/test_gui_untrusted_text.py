@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QLabel, QListWidget
 from pytestqt.qtbot import QtBot
 
 from app.services.trainer_process import TrainerProcess
-from app.widgets.basic import ElidedLabel, label, plain_tooltip
+from app.widgets import basic
+from app.widgets.basic import ElidedLabel, plain_tooltip
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
@@ -20,17 +21,17 @@ HTML = '<img src="//evil/share/x.png"><b>bold</b><script>x</script>'
 
 def test_no_label_detects_html_automatically(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
-    own = [found for found in controller.window.findChildren(QLabel) if found.text()]
-    assert len(own) > 50
-    guessing = [found for found in own if found.textFormat() is Qt.TextFormat.AutoText]
-    assert [(found.objectName(), found.text(), type(found.parent()).__name__) for found in guessing] == []
+    labels = [label for label in controller.window.findChildren(QLabel) if label.text()]
+    assert len(labels) > 50
+    auto = [label for label in labels if label.textFormat() is Qt.TextFormat.AutoText]
+    assert [(label.objectName(), label.text(), type(label.parent()).__name__) for label in auto] == []
 
 
 def test_html_is_displayed_as_plain_text(qtbot: QtBot) -> None:
-    for made in (label(), ElidedLabel()):
-        qtbot.addWidget(made)
-        made.setText(HTML)
-        assert made.textFormat() is Qt.TextFormat.PlainText
+    for widget in (basic.label(), ElidedLabel()):
+        qtbot.addWidget(widget)
+        widget.setText(HTML)
+        assert widget.textFormat() is Qt.TextFormat.PlainText
     narrow = ElidedLabel()
     qtbot.addWidget(narrow)
     narrow.resize(20, 20)
@@ -44,8 +45,8 @@ def test_html_is_displayed_as_plain_text(qtbot: QtBot) -> None:
 def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window("ok")
     controller.form.add_data([f"/data/{HTML}.txt"])
-    shown: QListWidget = controller.window.setup.data.list
-    item = shown.item(shown.count() - 1)
+    sources: QListWidget = controller.window.setup.data.list
+    item = sources.item(sources.count() - 1)
     assert HTML.rpartition("/")[2] in item.text()
     assert "<img" not in item.toolTip()
 
@@ -55,16 +56,16 @@ def test_messages_samples_and_failures_are_plain_text(make_window: MakeWindow, q
     controller.active_run.handle_event(
         protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML)
     )
-    banners = controller.window.banners.findChildren(QLabel)
-    assert any(HTML in found.text() for found in banners)
-    assert all(found.textFormat() is Qt.TextFormat.PlainText for found in banners if HTML in found.text())
+    labels = [label for label in controller.window.banners.findChildren(QLabel) if HTML in label.text()]
+    assert labels
+    assert all(label.textFormat() is Qt.TextFormat.PlainText for label in labels)
     controller.window.show_page("samples")
     controller.active_run.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
     controller.render()
     assert controller.window.samples.text.toPlainText().count("<img") == 2
 
 
-AWKWARD = [
+SPECIAL_ARGUMENTS = [
     "$(touch executed) `touch executed`.txt",
     "a; rm -rf b & touch executed | cat > c.txt",
     "%PATH% !PATH! ^ \"quoted\" 'single' \\",
@@ -77,10 +78,10 @@ AWKWARD = [
 
 
 def test_names_with_special_characters_are_passed_to_the_trainer_unchanged(qtbot: QtBot) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     process = TrainerProcess(command=[sys.executable, "-X", "utf8", "-c", "import sys; print(ascii(sys.argv[1:]))"])
-    process.output_received.connect(told.append)
+    process.output_received.connect(lines.append)
     with qtbot.waitSignal(process.finished, timeout=20_000):
-        process.start(AWKWARD)
-    (line,) = told
-    assert ast.literal_eval(line)[: len(AWKWARD)] == AWKWARD
+        process.start(SPECIAL_ARGUMENTS)
+    (line,) = lines
+    assert ast.literal_eval(line)[: len(SPECIAL_ARGUMENTS)] == SPECIAL_ARGUMENTS

@@ -11,14 +11,17 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core import command_line
+from app.core.log_store import LogStore
+from app.pages.log import entry_texts
 from tests.gui.conftest import MakeWindow
 from tests.gui.setup_form import drag, drop, mime_data
+from tests.gui.test_gui_data import run_preview
 from trainer_core import presets, protocol
 from trainer_core.protocol import Source
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def validation_file(tmp_path: Path) -> Path:
     path = tmp_path / "验证 dev.jsonl"
     path.write_text('{"prompt": "a", "response": "b"}\n' * 20, encoding="utf-8")
     return path
@@ -31,120 +34,125 @@ def arguments(controller: Controller) -> list[str]:
 
 def test_without_validation_data_the_held_out_fraction_is_shown(make_window: MakeWindow) -> None:
     controller = make_window()
-    shown = controller.window.setup.validation
-    assert shown.summary.text() == "5 % of the data, or its validation split"
-    assert not shown.list.isVisible()
+    editor = controller.window.setup.validation
+    assert editor.summary.text() == "5 % of the data, or its validation split"
+    assert not editor.list.isVisible()
     controller.form.set_text("validation_fraction", "0.2")
-    assert shown.summary.text() == "20 % of the data, or its validation split"
+    assert editor.summary.text() == "20 % of the data, or its validation split"
     controller.form.set_text("validation_fraction", "0")
-    assert shown.summary.text() == "None, or the data's validation split"
+    assert editor.summary.text() == "None, or the data's validation split"
 
 
 def test_files_are_added_by_the_buttons_and_removed_by_key(
-    make_window: MakeWindow, qtbot: QtBot, table: Path, monkeypatch: pytest.MonkeyPatch
+    make_window: MakeWindow, qtbot: QtBot, validation_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = make_window()
-    shown, form = controller.window.setup.validation, controller.form
-    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_, **__: ([str(table)], ""))
-    shown.add_file.click()
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, **__: str(table.parent))
-    shown.add_folder.click()
-    assert form.validation_data == [str(table), str(table.parent)]
+    editor, form = controller.window.setup.validation, controller.form
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_, **__: ([str(validation_file)], ""))
+    editor.add_file.click()
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, **__: str(validation_file.parent))
+    editor.add_folder.click()
+    assert form.validation_data == [str(validation_file), str(validation_file.parent)]
     assert form.data == ["builtin:python"]
-    assert shown.list.isVisible()
-    assert arguments(controller)[-4:] == ["--validation-data", str(table), "--validation-data", str(table.parent)]
-    qtbot.waitUntil(lambda: "jsonl" in shown.summary.text(), timeout=5_000)
-    shown.list.item(1).setSelected(True)
-    qtbot.keyClick(shown.list, Qt.Key.Key_Delete)
-    assert form.validation_data == [str(table)]
+    assert editor.list.isVisible()
+    assert arguments(controller)[-4:] == [
+        "--validation-data",
+        str(validation_file),
+        "--validation-data",
+        str(validation_file.parent),
+    ]
+    qtbot.waitUntil(lambda: "jsonl" in editor.summary.text(), timeout=5_000)
+    editor.list.item(1).setSelected(True)
+    qtbot.keyClick(editor.list, Qt.Key.Key_Delete)
+    assert form.validation_data == [str(validation_file)]
 
 
 def test_a_file_dropped_on_the_list_is_validation_data_and_elsewhere_training_data(
-    make_window: MakeWindow, table: Path
+    make_window: MakeWindow, validation_file: Path
 ) -> None:
     controller = make_window()
     window, editor = controller.window, controller.window.setup.validation
-    on_list, elsewhere, mime = editor.mapTo(window, editor.rect().center()), QPoint(900, 300), mime_data(table)
+    on_list, elsewhere, mime = (
+        editor.mapTo(window, editor.rect().center()),
+        QPoint(900, 300),
+        mime_data(validation_file),
+    )
     for position, text in ((on_list, "Drop to use as validation data"), (elsewhere, "Drop to use as training data")):
         drag(window, mime, position)
-        assert controller.setup_controller.drop_indicator.text() == f"{text}\n{table.name}"
+        assert controller.setup_controller.drop_indicator.text() == f"{text}\n{validation_file.name}"
     drop(window, mime, on_list)
-    assert controller.form.validation_data == [str(table)]
+    assert controller.form.validation_data == [str(validation_file)]
     assert controller.form.data == ["builtin:python"]
     drop(window, mime, elsewhere)
-    assert controller.form.data == [str(table)]
-    assert controller.form.validation_data == [str(table)]
+    assert controller.form.data == [str(validation_file)]
+    assert controller.form.validation_data == [str(validation_file)]
 
 
-def test_a_preset_keeps_validation_data_and_undo_removes_it(make_window: MakeWindow, table: Path) -> None:
+def test_a_preset_keeps_validation_data_and_undo_removes_it(make_window: MakeWindow, validation_file: Path) -> None:
     controller = make_window()
     form = controller.form
-    form.add_data([str(table)])
-    form.add_validation_data([str(table)])
+    form.add_data([str(validation_file)])
+    form.add_validation_data([str(validation_file)])
     form.choose_preset(presets.load("quickstart_sft"))
-    assert form.validation_data == [str(table)]
+    assert form.validation_data == [str(validation_file)]
     form.undo_stack.undo()
     form.undo_stack.undo()
     assert form.validation_data == []
-    assert form.data == [str(table)]
+    assert form.data == [str(validation_file)]
     form.undo_stack.redo()
-    assert form.validation_data == [str(table)]
+    assert form.validation_data == [str(validation_file)]
     assert controller.window.setup.validation.list.count() == 1
 
 
-def test_validation_data_is_restored_at_the_next_start(make_window: MakeWindow, table: Path) -> None:
+def test_validation_data_is_restored_at_the_next_start(make_window: MakeWindow, validation_file: Path) -> None:
     controller = make_window()
-    controller.form.add_validation_data([str(table)])
+    controller.form.add_validation_data([str(validation_file)])
     controller.window.close()
-    again = make_window()
-    assert again.form.validation_data == [str(table)]
-    assert again.window.setup.validation.list.item(0).text() == str(table)
+    restored = make_window()
+    assert restored.form.validation_data == [str(validation_file)]
+    assert restored.window.setup.validation.list.item(0).text() == str(validation_file)
 
 
-def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_missing_validation_data_disables_start_until_it_exists(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
     controller = make_window()
-    controller.form.add_validation_data([str(tmp_path / "gone.csv")])
-    start, note = controller.window.run_bar.start, controller.window.setup.validation.summary
+    controller.form.add_validation_data([str(tmp_path / "missing.csv")])
+    start, summary = controller.window.run_bar.start, controller.window.setup.validation.summary
     qtbot.waitUntil(lambda: not start.isEnabled(), timeout=5_000)
-    assert note.text() == start.toolTip() == "Not found: gone.csv"
-    assert note.objectName() == "warnText"
+    assert summary.text() == start.toolTip() == "Not found: missing.csv"
+    assert summary.objectName() == "warnText"
     controller.setup_controller.reveal_blocking_field()
     assert controller.window.focusWidget() is controller.window.setup.validation.list
-    (tmp_path / "gone.csv").write_text("prompt,response\na,b\n", encoding="utf-8")
+    (tmp_path / "missing.csv").write_text("prompt,response\na,b\n", encoding="utf-8")
     qtbot.waitUntil(start.isEnabled, timeout=10_000)
 
 
-def test_a_change_of_validation_data_changes_the_cache_keys(make_window: MakeWindow, table: Path) -> None:
+def test_a_change_of_validation_data_changes_the_cache_keys(make_window: MakeWindow, validation_file: Path) -> None:
     controller = make_window()
-    before = controller.preview_job.compute_key(), controller.check_job.compute_key()
-    controller.form.add_validation_data([str(table)])
-    after = controller.preview_job.compute_key(), controller.check_job.compute_key()
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    preview_key, check_key = controller.preview_job.compute_key(), controller.check_job.compute_key()
+    controller.form.add_validation_data([str(validation_file)])
+    assert controller.preview_job.compute_key() != preview_key
+    assert controller.check_job.compute_key() != check_key
 
 
 def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
-    make_window: MakeWindow, qtbot: QtBot, table: Path, own_folders: Path
+    make_window: MakeWindow, qtbot: QtBot, validation_file: Path, home: Path
 ) -> None:
-    from tests.gui.test_gui_data import run_preview
-
     controller = make_window(None)
-    controller.form.add_data([str(table)])
-    controller.form.add_validation_data([str(table)])
+    controller.form.add_data([str(validation_file)])
+    controller.form.add_validation_data([str(validation_file)])
     controller.form.set_text("vocab_size", "320")
     run_preview(controller, qtbot)
     page = controller.window.data
     assert page.failure.text() == ""
     names = [page.sources.item(row, 0).text() for row in range(page.sources.rowCount())]
-    assert names == [table.name, f"{table.name} (validation)"]
+    assert names == [validation_file.name, f"{validation_file.name} (validation)"]
     assert "20 of 20 validation rows" in page.warnings.text()
 
 
 @pytest.mark.parametrize(("language", "text"), [("en", "Validation data: set (test)"), ("zh", "验证数据：set (test)")])
 def test_the_log_names_the_validation_data(make_window: MakeWindow, language: str, text: str) -> None:
-    from app.core.log_store import LogStore
-    from app.pages.log import entry_texts
-
     make_window(language=language)
     log = LogStore()
     log.add(

@@ -40,7 +40,7 @@ def step(loss: float | None, number: int = 7) -> protocol.Step:
 
 
 class Recorder:
-    """A run without a process, and the notifications that its events cause."""
+    """Records the notifications of a run without a process."""
 
     def __init__(self, window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[tuple[str, bool]] = []
@@ -51,14 +51,14 @@ class Recorder:
         self.notifier = Notifier(window, self.run, status, Settings())
 
     def receive(self, *events: AnyEvent) -> list[str]:
-        """The texts of the notifications of these events."""
+        """Handle events. Returns the texts of their notifications."""
         del self.sent[:]
         for event in events:
             self.run.handle_event(event)
         return [text for text, _ in self.sent]
 
     def end(self, *inputs: RunInput) -> list[tuple[str, bool]]:
-        """The notifications of the end of a run with these events."""
+        """End a run with these events. Returns the (text, warning) of its notifications."""
         self.run.machine.feed(ProcessStarted("runs/a"), 0.0)
         for event in inputs:
             self.run.machine.feed(event, 1.0)
@@ -80,10 +80,10 @@ def test_every_notified_code_has_a_message() -> None:
 
 
 def test_only_the_end_of_a_normal_run_is_notified(recorder: Recorder) -> None:
-    calm = (hello(), protocol.Phase(phase="training"), step(3.0), protocol.Warn(code="data.undecodable"))
-    assert recorder.receive(*calm, protocol.Advice(code="advice.data_bound")) == []
+    uneventful = (hello(), protocol.Phase(phase="training"), step(3.0), protocol.Warn(code="data.undecodable"))
+    assert recorder.receive(*uneventful, protocol.Advice(code="advice.data_bound")) == []
     done = protocol.Done(reason="finished", steps=100, total_steps=100, best_loss=2.5, final_loss=2.75)
-    [(text, warning)] = recorder.end(*calm, done, ProcessExited(0))
+    [(text, warning)] = recorder.end(*uneventful, done, ProcessExited(0))
     assert not warning
     assert "100" in text
     assert "2.5000" in text
@@ -101,9 +101,9 @@ def test_a_non_finite_loss_is_notified_once(recorder: Recorder) -> None:
 
 
 def test_urgent_advice_is_notified_again_after_it_was_resolved(recorder: Recorder) -> None:
-    hot = protocol.Advice(code="advice.thermal")
-    assert len(recorder.receive(hot, hot)) == 1
-    assert len(recorder.receive(protocol.Advice(code="advice.thermal", resolved=True), hot)) == 1
+    thermal = protocol.Advice(code="advice.thermal")
+    assert len(recorder.receive(thermal, thermal)) == 1
+    assert len(recorder.receive(protocol.Advice(code="advice.thermal", resolved=True), thermal)) == 1
 
 
 @pytest.mark.parametrize("exit_code", [7, -11])

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, wait_for_state
 from trainer_core import protocol
 
 Messages = list[str]
@@ -16,27 +16,28 @@ Messages = list[str]
 
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> Messages:
-    """A desktop with a tray; the texts of its notifications."""
-    shown: Messages = []
+    """Texts of the notifications, on a desktop with a tray."""
+    texts: Messages = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
-    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda self, title, text, kind: shown.append(text))
-    return shown
+    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda self, title, text, kind: texts.append(text))
+    return texts
 
 
 def start_run(qtbot: QtBot, controller: Controller) -> QSystemTrayIcon:
+    """Start a run. Returns its tray icon."""
     controller.window.menus.actions["start"].trigger()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     status = controller.desktop_status
     status.refresh()
     assert status.tray is not None
     return status.tray
 
 
-def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
+def test_the_tray_icon_shows_the_status_and_controls_the_run(
     make_window: MakeWindow, qtbot: QtBot, messages: Messages
 ) -> None:
     controller = make_window("echo")
-    status, machine = controller.desktop_status, controller.active_run.machine
+    status = controller.desktop_status
     assert status.tray is None
     tray = start_run(qtbot, controller)
     assert tray.isVisible()
@@ -50,7 +51,7 @@ def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
     assert tray.toolTip().endswith("\nTraining · step 1,007 · loss 2.6250")
     actions = {action.text(): action for action in tray.contextMenu().actions()}
     actions["Pause"].trigger()
-    qtbot.waitUntil(lambda: machine.state is RunState.PAUSED)
+    wait_for_state(qtbot, controller, RunState.PAUSED)
     qtbot.waitUntil(actions["Resume"].isEnabled)
     assert "Paused" in tray.toolTip()
     controller.set_language("zh")
@@ -58,9 +59,9 @@ def test_the_tray_icon_shows_the_status_and_has_the_commands_of_the_run(
     assert actions["Resume"].text() == "继续"
     assert "已暂停" in tray.toolTip()
     actions["Resume"].trigger()
-    qtbot.waitUntil(lambda: machine.state is RunState.TRAINING)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
     actions["Stop"].trigger()
-    qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.STOPPED)
     assert messages == []  # the window is active
 
 
@@ -71,7 +72,7 @@ def test_the_tray_icon_is_hidden_when_the_window_is_active_after_the_end(
     tray = start_run(qtbot, controller)
     controller.window.activateWindow()
     controller.active_run.stop()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.STOPPED)
     qtbot.waitUntil(lambda: not tray.isVisible())
 
 
@@ -83,7 +84,7 @@ def test_a_crash_in_the_background_is_notified(make_window: MakeWindow, qtbot: Q
     next(button for button in box.findChildren(QPushButton) if "tray" in button.text()).click()
     assert "Training continues" in messages.pop()
     controller.active_run.process.kill()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.CRASHED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.CRASHED)
     assert controller.active_run.auto_restart.pending is None
     assert messages == ["The trainer exited unexpectedly."]
 
@@ -99,9 +100,9 @@ def test_the_end_is_notified_once_if_notifications_are_enabled(
         notifications.trigger()
     controller.window.menus.actions["start"].trigger()
     controller.window.hide()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.FINISHED)
     qtbot.waitUntil(lambda: bool(messages) or not enabled, timeout=20_000)
-    qtbot.wait(50)  # a second one would appear now
+    qtbot.wait(50)  # a second notification would appear now
     assert [text.partition("：")[0] for text in messages] == (["训练完成"] if enabled else [])
 
 
@@ -109,5 +110,5 @@ def test_a_run_works_without_a_tray(make_window: MakeWindow, qtbot: QtBot, monke
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: False)
     controller = make_window("ok")
     controller.window.menus.actions["start"].trigger()
-    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
+    wait_for_state(qtbot, controller, RunState.FINISHED)
     assert controller.desktop_status.tray is None
