@@ -111,7 +111,7 @@ def report_message(controller: Controller) -> QMessageBox | None:
     return controller.window.findChild(QMessageBox, "bugReport")
 
 
-def test_a_bug_report_is_saved_and_its_folder_can_be_open_dialog(
+def test_a_bug_report_is_saved_and_its_folder_can_be_opened(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders: list[Path] = []
