@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.queue import QueueItem
 from app.core.run_state import RunState
-from tests.gui.conftest import LEFT, MakeWindow, activate, replace_trainer, wait_for_state
+from tests.gui.conftest import MakeWindow, activate, click, replace_trainer, wait_for_state
 
 TRAINER = """
 import faulthandler, sys, time
@@ -81,7 +81,7 @@ def enqueue(qtbot: QtBot, controller: Controller, *names: str, **values: str) ->
         controller.form.set_run_name(name)
         for knob, text in values.items():
             controller.form.set_text(knob, text)
-        qtbot.mouseClick(controller.window.run_bar.queue, LEFT)
+        click(qtbot, controller.window.run_bar.queue)
 
 
 def start_training(qtbot: QtBot, controller: Controller, name: str) -> None:

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.pages.runs.page import RunsPage
-from tests.gui.conftest import LEFT
+from tests.gui.conftest import click
 from tests.gui.demo_run import write_run
 from trainer_core.runs import checkpoint_dir
 
@@ -68,7 +68,7 @@ def press_button(qtbot: QtBot, controller: Controller, name: str) -> None:
         assert button.isEnabled(), f"{name} is disabled; selected: {selected} of {names(page)}"
 
     qtbot.waitUntil(is_enabled, timeout=10_000)
-    qtbot.mouseClick(button, LEFT)
+    click(qtbot, button)
 
 
 def message(page: RunsPage) -> str:

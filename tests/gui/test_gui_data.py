@@ -18,7 +18,7 @@ from app.pages.data.histogram import Histogram, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
 from app.widgets.basic import ElidedLabel
-from tests.gui.conftest import MakeWindow, has_golden_font
+from tests.gui.conftest import MakeWindow, click, has_golden_font
 from trainer_core import protocol
 from trainer_core.data_report_texts import key_figures, table_rows
 from trainer_core.docgen.examples import EVENTS
@@ -29,7 +29,7 @@ REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 def run_preview(controller: Controller, qtbot: QtBot) -> None:
     """Click "Preview" and wait for the result."""
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.data.preview_button)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
 
 
@@ -129,11 +129,11 @@ def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> No
     controller = make_window(preview="slow_preview")
     page = controller.window.data
     controller.window.show_page("data")
-    qtbot.mouseClick(page.preview_button, Qt.MouseButton.LeftButton)
+    click(qtbot, page.preview_button)
     qtbot.waitUntil(lambda: page.bar.value() == 500, timeout=30_000)
     assert page.cancel_button.isVisible()
     assert not page.preview_button.isEnabled()
-    qtbot.mouseClick(page.cancel_button, Qt.MouseButton.LeftButton)
+    click(qtbot, page.cancel_button)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert page.preview_button.isEnabled()
     assert not page.failure.isVisible()
@@ -143,7 +143,7 @@ def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> No
 def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(preview="child_process")
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.data.preview_button)
     qtbot.waitUntil(lambda: controller.preview_job.process.pid is not None)
     controller.preview_job.cancel()
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
@@ -165,7 +165,7 @@ def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtB
 
 def test_training_continues_during_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow_stop", preview="preview")
-    qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.run_bar.start)
     qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     run_preview(controller, qtbot)
     assert controller.active_run.machine.is_active

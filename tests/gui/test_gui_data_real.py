@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.theme.palette import LIGHT
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click
 from tests.gui.test_gui_data import backgrounds, run_preview
 
 ROWS = [{"instruction": f"{n} 加 {n}？", "input": "", "output": f"等于{2 * n}。"} for n in range(500)]
@@ -49,14 +49,14 @@ def test_a_cancelled_preview_does_not_affect_training(make_window: MakeWindow, q
     controller.form.add_data([str(data)])
     controller.form.set_text("vocab_size", "8192")
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.data.preview_button)
     qtbot.waitUntil(
         lambda: bool(controller.preview_job.running and controller.preview_job.running.progress), timeout=60_000
     )
-    qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.run_bar.start)
     qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.cancel_button, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.data.cancel_button)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert controller.window.data.failure.text() == ""
     step = controller.active_run.machine.step
@@ -95,7 +95,7 @@ def test_the_onboarding_step_follows_the_state_of_the_data(
 
     form.add_data([str(chats)])
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
+    click(qtbot, controller.window.data.preview_button)
     assert step_is("next", "Previewing data…")
     qtbot.waitUntil(lambda: step_is("needs attention", "contains conversations"), timeout=60_000)
     assert "contains conversations" in controller.window.data.failure.text()

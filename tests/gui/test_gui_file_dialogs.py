@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QFileDialog, QFileSystemModel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click
 from trainer_core.data.formats import FORMATS
 
 SUFFIXES = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
@@ -36,7 +36,7 @@ def inspect_dialog(qtbot: QtBot, controller: Controller, inspect: Callable[[QFil
     QTimer.singleShot(20, find_dialog)
     button = controller.window.findChild(QPushButton, "addFile")
     assert button is not None
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    click(qtbot, button)
     qtbot.waitUntil(lambda: bool(closed))
 
 

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.services import gpu_probe
-from tests.gui.conftest import LEFT, MakeWindow, wait_for_state
+from tests.gui.conftest import MakeWindow, click, wait_for_state
 from tests.gui.setup_form import drop, mime_data, type_into
 from trainer_core.runs.run_dir import list_runs
 
@@ -46,22 +46,22 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
-    qtbot.mouseClick(page.use_preset_button, LEFT)
+    click(qtbot, page.use_preset_button)
     assert onboarding.hint.text() == "Next: add or drop a file or folder"
     drop(window, mime_data(text))
     qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("text · 1 file"), timeout=20_000)
 
-    qtbot.mouseClick(window.setup.data.preview_button, LEFT)
+    click(qtbot, window.setup.data.preview_button)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=90_000)
     assert window.data.failure.text() == ""
     assert int(window.data.tiles["documents"].value.text()) > 0
 
     type_settings(controller, qtbot)
-    qtbot.mouseClick(onboarding.steps["check"], LEFT)
+    click(qtbot, onboarding.steps["check"])
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=120_000)
     qtbot.waitUntil(lambda: onboarding.hint.text() == "Fits. Next: Start")
 
-    qtbot.mouseClick(onboarding.steps["start"], LEFT)
+    click(qtbot, onboarding.steps["start"])
     assert window.plots.isVisible()
     wait_for_state(qtbot, controller, RunState.FINISHED, 150.0)
     assert not page.isVisible()

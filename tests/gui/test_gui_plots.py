@@ -24,7 +24,7 @@ from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 from app.theme import style
 from app.theme.palette import DARK, LIGHT
 from app.window.banner import BannerArea
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click
 from trainer_core import protocol
 
 _GIB = 1024**3
@@ -80,7 +80,7 @@ def page(qtbot: QtBot, qapp: object) -> PlotsPage:
 
 def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = False) -> None:
     if detail:
-        qtbot.mouseClick(page.detail, Qt.MouseButton.LeftButton)
+        click(qtbot, page.detail)
     page.display(store, name="mine")
     qtbot.wait(20)
     settle(qtbot, page)
@@ -413,7 +413,7 @@ def test_overlays_have_names_values_and_distinct_colors(qtbot: QtBot, page: Plot
     assert len({(key.color, key.style) for key in canvas(page, "speed")._curves}) == 11
     assert len(canvas(page, "memory")._curves) == 11
     assert "checkpoint" not in legend.summary()
-    qtbot.mouseClick(page.remove_overlays_button, Qt.MouseButton.LeftButton)
+    click(qtbot, page.remove_overlays_button)
     assert removed == [True]
     assert not page.remove_overlays_button.isVisible()
     settle(qtbot, page)

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.pages.setup.form import format_value
-from tests.gui.conftest import LEFT, MakeWindow, activate
+from tests.gui.conftest import MakeWindow, activate, click
 from tests.gui.setup_form import description, main_field, type_into
 from trainer_core import presets
 
@@ -71,7 +71,7 @@ def test_the_notice_resets_the_kept_settings_only(make_window: MakeWindow, qtbot
         qtbot.keyClick(notice.reset, Qt.Key.Key_Space)
         assert QApplication.focusWidget() is controller.window.setup.presets.combo_box
     else:
-        qtbot.mouseClick(notice.reset, LEFT)
+        click(qtbot, notice.reset)
     assert controller.form.changes() == {"n_layers": 5}
     assert controller.form.text("batch_size") == format_value(controller.form.base_value("batch_size"))
     assert not notice.isVisible()
@@ -84,7 +84,7 @@ def test_dismissing_the_notice_keeps_the_changes(make_window: MakeWindow, qtbot:
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     select_preset(qtbot, controller, "cpu")
     undo_text = controller.form.undo_stack.undoText()
-    qtbot.mouseClick(controller.window.setup.kept_notice.dismiss, LEFT)
+    click(qtbot, controller.window.setup.kept_notice.dismiss)
     assert not controller.window.setup.kept_notice.isVisible()
     assert controller.form.changes() == {"batch_size": 3}
     assert controller.form.undo_stack.undoText() == undo_text
@@ -111,7 +111,7 @@ def test_a_kept_invalid_value_is_marked(make_window: MakeWindow, qtbot: QtBot) -
     select_preset(qtbot, controller, "cpu")
     assert "Allowed" in field.error.text()
     assert not controller.window.run_bar.start.isEnabled()
-    qtbot.mouseClick(controller.window.setup.kept_notice.reset, LEFT)
+    click(qtbot, controller.window.setup.kept_notice.reset)
     assert field.error.text() == ""
 
 
@@ -120,7 +120,7 @@ def test_the_recommended_preset_keeps_changes(make_window: MakeWindow, qtbot: Qt
     page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
     type_into(qtbot, main_field(controller, "batch_size"), "3")
-    qtbot.mouseClick(page.use_preset_button, LEFT)
+    click(qtbot, page.use_preset_button)
     assert controller.form.changes() == {"batch_size": 3}
     assert controller.window.setup.kept_notice.isVisible()
 

@@ -236,7 +236,7 @@ def test_a_sweep_queues_every_combination_of_values(open_window: OpenWindow, qtb
     second.typed.clear()
     qtbot.keyClicks(second.typed, "4 8,16")
     assert dialog.count.text() == "Runs: 6"
-    qtbot.mouseClick(dialog.add_button, Qt.MouseButton.LeftButton)
+    click(qtbot, dialog.add_button)
     assert [item.name for item in items(controller)][:3] == ["快-lr1e-3-bs4", "快-lr1e-3-bs8", "快-lr1e-3-bs16"]
     assert len(items(controller)) == 6
     assert items(controller)[5].changes["learning_rate"] == 2e-3
@@ -266,7 +266,7 @@ def test_a_sweep_rejects_invalid_values_and_combinations(open_window: OpenWindow
     assert dialog.list.count() == 2
     assert "head" in dialog.list.item(1).text()
     assert dialog.count.text() == "Runs: 1. 1 invalid ones are skipped."
-    qtbot.mouseClick(dialog.add_button, Qt.MouseButton.LeftButton)
+    click(qtbot, dialog.add_button)
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
 

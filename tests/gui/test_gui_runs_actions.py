@@ -19,7 +19,7 @@ from app.core.run_state import RunState
 from app.pages.runs.dialogs import DeleteDialog
 from app.pages.runs.page import RunsPage
 from app.pages.runs.table import RUN_COLUMNS
-from tests.gui.conftest import LEFT, MakeWindow
+from tests.gui.conftest import LEFT, MakeWindow, click
 from tests.gui.runs_page import add_run, focus_table, lock_run, message, names, open_page
 from trainer_core.restart_policy import Restart
 
@@ -243,7 +243,7 @@ def test_deleting_runs_names_them_and_moves_them_to_the_recycle_bin(
     assert "Move 2 runs" in dialog.text()
     assert dialog.informativeText() == "a\nb"
     assert paths[0].is_dir()
-    qtbot.mouseClick(dialog.delete_button, LEFT)
+    click(qtbot, dialog.delete_button)
     qtbot.waitUntil(lambda: names(page) == ["c"], timeout=10_000)
     assert [path.exists() for path in paths] == [False, False, True]
     if sys.platform == "linux":
@@ -258,12 +258,12 @@ def test_without_a_recycle_bin_a_second_dialog_deletes_permanently(
     controller = make_window()
     page = open_page(qtbot, controller, 1)
     controller.window.runs.folders.confirm_delete([path])
-    qtbot.mouseClick(wait_for_delete_dialog(qtbot, controller).delete_button, LEFT)
+    click(qtbot, wait_for_delete_dialog(qtbot, controller).delete_button)
     qtbot.waitUntil(lambda: "permanently" in wait_for_delete_dialog(qtbot, controller).text())
     assert path.is_dir()
     second = wait_for_delete_dialog(qtbot, controller)
     assert second.defaultButton() is not second.delete_button  # Enter does not delete
-    qtbot.mouseClick(second.delete_button, LEFT)
+    click(qtbot, second.delete_button)
     qtbot.waitUntil(lambda: not path.exists() and names(page) == [], timeout=10_000)
 
 
@@ -338,7 +338,7 @@ def test_archived_and_deleted_runs_are_removed_from_the_plots(
     page.table.select([paths[0]])
     page.run_actions[action].trigger()
     if action == "delete":
-        qtbot.mouseClick(wait_for_delete_dialog(qtbot, controller).delete_button, LEFT)
+        click(qtbot, wait_for_delete_dialog(qtbot, controller).delete_button)
     qtbot.waitUntil(lambda: names(page) == ["b"] and overlay_names(controller) == ["b"], timeout=10_000)
     assert list(page.model.overlays) == [paths[1]]
 

@@ -19,7 +19,7 @@ from app.pages.runs.page import RunsPage
 from app.pages.runs.table import SHOWN
 from app.services.trainer_process import TrainerProcess
 from tests.core.trainer import TINY, run, text_file
-from tests.gui.conftest import LEFT, MakeWindow, wait_for_state
+from tests.gui.conftest import LEFT, MakeWindow, click, wait_for_state
 from tests.gui.runs_page import add_run, message, open_page, press_button
 
 # --- comparison and overlays ----------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_a_comparison_lists_and_copies_settings_that_differ(make_window: MakeWin
     assert dialog is not None
     assert [row for row in dialog.rows if row[0] == "学习率"] == [["学习率", "1e-3", "2e-3"]]
     assert not [row for row in dialog.rows if row[0] in ("层数", "随机种子")]
-    qtbot.mouseClick(dialog.copy_button, LEFT)
+    click(qtbot, dialog.copy_button)
     assert "学习率\t1e-3\t2e-3\n" in QGuiApplication.clipboard().text()
     dialog.close()
 

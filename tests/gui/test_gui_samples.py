@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.pages.samples.page import SamplesPage
-from tests.gui.conftest import MakeWindow, horizontal_extent
+from tests.gui.conftest import MakeWindow, click, horizontal_extent
 from trainer_core.protocol import Sample
 
 
@@ -75,7 +74,7 @@ def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbo
     controller.window.activateWindow()
     controller.window.show_page("samples")
     page = controller.window.samples
-    qtbot.mouseClick(page.set_prompts_button, Qt.MouseButton.LeftButton)
+    click(qtbot, page.set_prompts_button)
     qtbot.waitUntil(
         lambda: (focus := QApplication.focusWidget()) is not None and "sample_prompts" in focus.objectName()
     )

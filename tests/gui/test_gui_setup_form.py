@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QComboBox, QLabel, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.pages.setup.form import form_knobs, format_value
-from tests.gui.conftest import LEFT, MakeWindow
+from tests.gui.conftest import LEFT, MakeWindow, click
 from tests.gui.setup_form import (
     all_fields,
     all_settings,
@@ -95,7 +95,7 @@ def test_the_page_of_all_settings_has_every_setting_and_follows_the_panel(
     assert set(fields) == set(form_knobs()) == set(knobs()) - {"preset", "data"}
     type_into(qtbot, fields["batch_size"], "12")
     assert main_field(controller, "batch_size").editor.property("text") == "12"
-    qtbot.mouseClick(fields["batch_size"].reset, LEFT)
+    click(qtbot, fields["batch_size"].reset)
     base = format_value(controller.form.base_value("batch_size"))
     assert main_field(controller, "batch_size").editor.property("text") == base
 

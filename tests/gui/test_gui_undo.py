@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from tests.gui.conftest import LEFT, MakeWindow, activate
+from tests.gui.conftest import MakeWindow, activate, click
 from tests.gui.setup_form import all_settings, main_field, type_into, visible_names
 from trainer_core import presets
 
@@ -94,7 +94,7 @@ def test_resetting_all_settings_can_be_undone(make_window: MakeWindow, qtbot: Qt
     assert reset is not None
     assert not reset.isEnabled()
     controller.form.set_values({"batch_size": 8, "seed": 5})
-    qtbot.mouseClick(reset, LEFT)
+    click(qtbot, reset)
     assert controller.form.changes() == {}
     controller.window.menus.actions["undo"].trigger()
     assert controller.form.changes() == {"batch_size": 8, "seed": 5}
