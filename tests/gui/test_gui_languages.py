@@ -151,7 +151,7 @@ def assert_no_clipped_text(qtbot: QtBot, window: QWidget, context: str) -> None:
 
 def clipped_texts(window: QWidget) -> list[str]:
     """Texts of visible buttons, labels and combo boxes that are narrower than their text."""
-    widgets = (*window.findChildren(QAbstractButton), *window.findChildren(QLabel))
+    widgets: list[QAbstractButton | QLabel] = [*window.findChildren(QAbstractButton), *window.findChildren(QLabel)]
     texts = [widget.text() for widget in widgets if _is_clipped(widget)]
     return texts + [combo.currentText() for combo in window.findChildren(QComboBox) if _is_combo_clipped(combo)]
 
