@@ -15,5 +15,5 @@ class RecordingSink:
     def close(self) -> None:
         pass
 
-    def of(self, kind: type) -> list:  # type: ignore[type-arg]
+    def events_of(self, kind: type) -> list:  # type: ignore[type-arg]
         return [event for event in self.events if isinstance(event, kind)]

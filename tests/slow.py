@@ -13,7 +13,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "compile": (
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",
-        "core/test_loss.py::test_a_compiled_chunked_loss_is_the_same",
+        "core/test_loss.py::test_a_compiled_chunked_loss_equals_the_reference",
     ),
     "fast_paths": ("core/test_fast_paths.py", "core/test_doctor_fast_paths.py", "core/test_bench_command.py"),
     "check": ("core/test_check_command.py", "core/test_automatic_batch.py"),
@@ -70,7 +70,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
 }
 SMOKE: Final = (
     "core/test_ranks.py::test_two_ranks_equal_a_single_process",
-    "core/test_engine_compiled.py::test_if_the_compiler_fails_the_run_is_eager",
+    "core/test_engine_compiled.py::test_a_run_is_eager_if_the_compiler_fails",
     "core/test_fast_paths.py::test_a_damaged_cache_is_ignored",
     "core/test_automatic_batch.py::test_an_automatic_batch_size_is_stored_and_a_resume_is_exact",
     "core/test_resume_position.py::test_a_resume_past_the_requested_length_is_rejected_without_changes",

@@ -1,4 +1,4 @@
-"""What several files here share: a folder for compiled code, so that the compiler does nothing twice."""
+"""Fixtures of the trainer tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_core.train.engine import compilation
 
 @pytest.fixture(scope="session")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A machine on which models are compiled; the folder where their code is kept."""
+    """Cache of compiled code for the whole session. Skips the test without a C++ compiler."""
     if compilation.unavailable_reason(torch.device("cpu")) is not None:
         pytest.skip("needs a C++ compiler")
     folder = tmp_path_factory.mktemp("compiled")

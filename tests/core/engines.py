@@ -14,47 +14,49 @@ from trainer_core.progress import NullReporter, Reporter
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import select
-from trainer_core.train.engine.compilation import CompileKey
+from trainer_core.train.engine.compilation import CompileFailed, CompileKey
 from trainer_core.train.engine.engine import Engine
 
 CPU = torch.device("cpu")
 FP32 = Precision.from_name("fp32", CPU)
-VOCABULARY, LENGTH, ROWS = 64, 32, 3
+VOCAB_SIZE, LENGTH, ROWS = 64, 32, 3
 
 
-def settings(**more: Any) -> Config:
+def tiny_model_config(**values: Any) -> Config:
     """Configuration of a tiny model with grouped-query attention and QK norm."""
     tiny = {"hidden_dim": 32, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "mlp_dim": 48, "qk_norm": True}
-    return Config(**{**tiny, "max_seq_len": LENGTH, "batch_size": ROWS, "vocab_size": VOCABULARY, **more})
+    return Config(**{**tiny, "max_seq_len": LENGTH, "batch_size": ROWS, "vocab_size": VOCAB_SIZE, **values})
 
 
-def decoder(config: Config) -> Decoder:
+def build_decoder(config: Config) -> Decoder:
     torch.manual_seed(1)
-    return Decoder(ModelConfig.from_config(config, VOCABULARY))
+    return Decoder(ModelConfig.from_config(config, VOCAB_SIZE))
 
 
-def batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch:
-    """Random tokens; `packed`: three documents a sequence."""
-    ids = torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(length))
+def random_batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch:
+    """A batch of random tokens. With `packed`, each sequence holds three documents."""
+    ids = torch.randint(0, VOCAB_SIZE, (rows, length), generator=torch.Generator().manual_seed(length))
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORE_INDEX
     segments = positions = None
     if packed:
-        begins = torch.tensor([0, length // 3, length // 2])
-        segments = (torch.searchsorted(begins, torch.arange(length), right=True) - 1).expand(rows, -1)
-        positions = (torch.arange(length) - begins[segments]).contiguous()
+        starts = torch.tensor([0, length // 3, length // 2])
+        segments = (torch.searchsorted(starts, torch.arange(length), right=True) - 1).expand(rows, -1)
+        positions = (torch.arange(length) - starts[segments]).contiguous()
         segments = segments.to(torch.int32).contiguous()
     return Batch(ids, labels, int((labels != IGNORE_INDEX).sum()), rows, segments=segments, positions=positions)
 
 
-def compile_key(config: Config, **more: Any) -> CompileKey:
-    """Key of the graph that an engine compiles for these settings."""
-    shape = asdict(ModelConfig.from_config(config, VOCABULARY))
+def compile_key(config: Config, **values: Any) -> CompileKey:
+    """Key of the graph that an engine compiles for this configuration."""
+    shape = asdict(ModelConfig.from_config(config, VOCAB_SIZE))
     defaults = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
-    return CompileKey(shape, **{**defaults, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
+    return CompileKey(
+        shape, **{**defaults, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **values}
+    )
 
 
-def build(
+def build_engine(
     config: Config,
     *,
     steps: int = 3,
@@ -65,9 +67,9 @@ def build(
     step: int = 0,
     switch: bool = True,
 ) -> Engine:
-    """Builds the engine of a run of `steps` steps on a CPU. `switch`: after its switch to compiled code."""
-    model, example, reporter = model or decoder(config), example or batch(), reporter or NullReporter()
-    built = select.build_engine(
+    """Build the engine of a run of `steps` steps on a CPU. With `switch`, it has switched to compiled code."""
+    model, example, reporter = model or build_decoder(config), example or random_batch(), reporter or NullReporter()
+    engine = select.build_engine(
         config,
         model,
         CPU,
@@ -80,13 +82,32 @@ def build(
         recorded=recorded or {},
         step=step,
     )
-    if switch and built.switch is not None:
+    if switch and engine.switch is not None:
         try:
-            built.switch.finish(example)
+            engine.switch.finish(example)
         finally:
-            built.close()
-    return built
+            engine.close()
+    return engine
 
 
-def path(built: Engine, name: str) -> FastPath:
-    return built.fast_paths[name]
+def fast_path(engine: Engine, name: str) -> FastPath:
+    return engine.fast_paths[name]
+
+
+LONG_RUN = 10_000_000  # steps; compilation pays off
+
+
+class FakeBackgroundCompiler:
+    """A background compiler that finishes or fails immediately."""
+
+    failure = ""
+
+    def __init__(self, key: CompileKey) -> None:
+        pass
+
+    def wait(self, reporter: Reporter) -> None:
+        if self.failure:
+            raise CompileFailed(self.failure)
+
+    def close(self) -> None:
+        pass

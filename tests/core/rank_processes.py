@@ -1,4 +1,4 @@
-"""Ranks without a command line: the test process is one, and each other rank is a process that runs a script."""
+"""Ranks without a command line: the test process is one rank, and each other rank is a process that runs a script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.core.trainer import ROOT, environment
+from tests.core.trainer_process import ROOT, environment
 from trainer_core.train.joined import Joined
 from trainer_core.train.rendezvous import FolderStore, wait_for
 
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 import torch
 from tests.core.rank_processes import join_ranks
-from tests.core.test_loop import config, trainer
+from tests.core.training import build_trainer, tiny_config
 from trainer_core.train.following import obey
 from trainer_core.train.ranks import EndedByLeader, RankLost
 from trainer_core.train.peak_memory import PeakMemory

@@ -1,4 +1,4 @@
-"""Activation checkpointing changes memory and nothing else."""
+"""Activation checkpointing changes memory use, but no results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def model() -> Decoder:
     return Decoder(SHAPE)
 
 
-def step(model: Any, decoder: Decoder) -> tuple[list[Tensor], Tensor]:
-    """Loss and gradients after a fixed seed, and the generator's state at the end."""
+def loss_and_gradients(model: Any, decoder: Decoder) -> tuple[list[Tensor], Tensor]:
+    """Loss and gradients for a fixed seed, and the RNG state afterwards."""
     ids = torch.arange(32).view(2, 16)
     decoder.zero_grad()
     torch.manual_seed(7)
@@ -36,86 +36,87 @@ def step(model: Any, decoder: Decoder) -> tuple[list[Tensor], Tensor]:
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_gradients_are_identical_with_dropout(model: Decoder, mode: Mode) -> None:
-    plain, state = step(model, model)
+    expected, state = loss_and_gradients(model, model)
     checkpoint_activations(model, mode)
-    again, state_again = step(model, model)
-    assert len(plain) == len(list(model.parameters())) + 1
-    assert all(torch.equal(some, other) for some, other in zip(plain, again, strict=True))
-    assert torch.equal(state, state_again)
+    actual, new_state = loss_and_gradients(model, model)
+    assert len(expected) == len(list(model.parameters())) + 1
+    assert all(map(torch.equal, actual, expected))
+    assert torch.equal(state, new_state)
 
 
 def saved_bytes(model: Decoder) -> int:
-    """Bytes that backward finds saved, each tensor once, weights left out."""
+    """Bytes saved for backward, without weights; each storage counts once."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.state_dict().values()}
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def record(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            found[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     ids = torch.arange(32).view(2, 16)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         hidden = model.forward_hidden(ids)
     hidden.sum().backward()
-    return sum(found.values())
+    return sum(sizes.values())
 
 
-def test_full_saves_less_for_backward(model: Decoder) -> None:
-    plain = saved_bytes(model)
+def test_full_checkpointing_saves_fewer_activations(model: Decoder) -> None:
+    expected = saved_bytes(model)
     checkpoint_activations(model, "full")
-    assert saved_bytes(model) < plain / 3
+    assert saved_bytes(model) < expected / 3
 
 
-class Counted(torch.utils._python_dispatch.TorchDispatchMode):
-    """Counts matrix products and the operations of SwiGLU."""
+class OperationCounter(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts matrix products and SiLU activations."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.products = self.cheap = 0
+        self.matmuls = self.activations = 0
 
-    def __torch_dispatch__(self, operator: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        self.products += operator is torch.ops.aten.mm.default
-        self.cheap += operator is torch.ops.aten.silu.default
-        return operator(*given, **(named or {}))
-
-
-def counted(model: Decoder) -> tuple[int, int]:
-    with Counted() as count:
-        step(model, model)
-    return count.products, count.cheap
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.matmuls += operator is torch.ops.aten.mm.default
+        self.activations += operator is torch.ops.aten.silu.default
+        return operator(*args, **(kwargs or {}))
 
 
-def test_selective_recomputes_cheap_operations_only(model: Decoder) -> None:
-    products, cheap = counted(model)
+def count_operations(model: Decoder) -> tuple[int, int]:
+    with OperationCounter() as counter:
+        loss_and_gradients(model, model)
+    return counter.matmuls, counter.activations
+
+
+def test_selective_checkpointing_recomputes_cheap_operations_only(model: Decoder) -> None:
+    matmuls, activations = count_operations(model)
     checkpoint_activations(model, "selective")
-    assert counted(model) == (products, 2 * cheap)
+    assert count_operations(model) == (matmuls, 2 * activations)
     checkpoint_activations(model, "full")
-    assert counted(model)[0] >= products + 6 * SHAPE.n_layers  # torch stops when it has what backward needs
+    assert (
+        count_operations(model)[0] >= matmuls + 6 * SHAPE.n_layers
+    )  # torch ends a recomputation as soon as backward has its tensors
     checkpoint_activations(model, "off")
-    assert counted(model) == (products, cheap)
+    assert count_operations(model) == (matmuls, activations)
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_weights_keep_their_names_and_a_copy_is_independent(model: Decoder, mode: Mode) -> None:
     names = list(model.state_dict())
     checkpoint_activations(model, mode)
-    other = copy.deepcopy(model)
-    assert list(other.state_dict()) == names
-    step(other, other)
+    copied = copy.deepcopy(model)
+    assert list(copied.state_dict()) == names
+    loss_and_gradients(copied, copied)
     assert all(weight.grad is None for weight in model.parameters())
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_a_traced_model_has_the_same_gradients(model: Decoder, mode: Mode) -> None:
-    """Traced by the compiler without code generation, and without dropout, whose random numbers differ there."""
+    """Traced without code generation, and without dropout, whose random numbers would differ."""
     model = Decoder(ModelConfig(67, 32, 2, 4, 2, 48, max_seq_len=16))
-    plain, _ = step(model, model)
+    expected, _ = loss_and_gradients(model, model)
     checkpoint_activations(model, mode)
     try:
-        traced, _ = step(torch.compile(model, backend="aot_eager", fullgraph=True), model)
+        actual, _ = loss_and_gradients(torch.compile(model, backend="aot_eager", fullgraph=True), model)
     finally:
         torch.compiler.reset()
-    for some, other in zip(plain, traced, strict=True):
-        torch.testing.assert_close(some, other, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)

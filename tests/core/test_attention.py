@@ -1,6 +1,6 @@
-"""Every way to compute attention gives the result and the gradients of the reference.
+"""Every attention backend has the result and the gradients of the reference.
 
-The reference here is the formula itself in float64 (Vaswani et al. 2017, section 3.2.1).
+The reference is the formula in float64 (Vaswani et al. 2017, section 3.2.1).
 """
 
 from __future__ import annotations
@@ -25,55 +25,55 @@ from trainer_core.models.attention import (
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest value
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # relative to the largest value
 SEGMENTS = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [-1] * 5], dtype=torch.int32)
-SPANS = CuSeqlens(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
+CU_SEQLENS = CuSeqlens(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
 
 
-def by_formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+def reference_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
     scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
     return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
 
 
-def inputs(kv_heads: int, device: torch.device, dtype: torch.dtype, width: int = 16) -> list[Tensor]:
-    """Queries, keys, values as the decoder gives them (heads behind positions in memory), and a gradient."""
+def random_inputs(kv_heads: int, device: torch.device, dtype: torch.dtype, width: int = 16) -> list[Tensor]:
+    """Queries, keys and values in the memory layout of the decoder (heads after positions), and an output gradient."""
     generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(2, 20, heads, width, generator=generator) for heads in (4, kv_heads, kv_heads, 4)]
-    return [x.to(device, dtype).transpose(1, 2) for x in drawn]
+    tensors = [torch.randn(2, 20, heads, width, generator=generator) for heads in (4, kv_heads, kv_heads, 4)]
+    return [x.to(device, dtype).transpose(1, 2) for x in tensors]
 
 
 def result_and_gradients(
-    backend: AttentionBackend, given: list[Tensor], mask: Tensor | None, cu_seqlens: CuSeqlens | None
+    backend: AttentionBackend, inputs: list[Tensor], mask: Tensor | None, cu_seqlens: CuSeqlens | None
 ) -> list[Tensor]:
-    q, k, v = (x.detach().requires_grad_() for x in given[:3])
-    mixed = backend.attend(q, k, v, mask=mask, cu_seqlens=cu_seqlens)
-    assert mixed.dtype == given[0].dtype
-    return [mixed.detach(), *torch.autograd.grad(mixed, (q, k, v), given[3])]
+    q, k, v = (x.detach().requires_grad_() for x in inputs[:3])
+    output = backend.attend(q, k, v, mask=mask, cu_seqlens=cu_seqlens)
+    assert output.dtype == inputs[0].dtype
+    return [output.detach(), *torch.autograd.grad(output, (q, k, v), inputs[3])]
 
 
 def compare(
     backend: AttentionBackend, kv_heads: int, packed: bool, device: torch.device, dtype: torch.dtype, width: int = 16
 ) -> None:
-    given = inputs(kv_heads, device, dtype, width)
+    inputs = random_inputs(kv_heads, device, dtype, width)
     mask = document_mask(SEGMENTS) if packed else torch.ones(20, 20, dtype=torch.bool).tril()
-    q, k, v, outer = (x.cpu().double() for x in given)
+    q, k, v, gradient = (x.cpu().double() for x in inputs)
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    mixed = by_formula(*leaves, mask)
-    expected = [mixed.detach(), *torch.autograd.grad(mixed, leaves, outer)]
-    ways: list[dict[str, Any]] = [{"mask": None, "cu_seqlens": None}]
+    output = reference_attention(*leaves, mask)
+    expected = [output.detach(), *torch.autograd.grad(output, leaves, gradient)]
+    arguments: list[dict[str, Any]] = [{"mask": None, "cu_seqlens": None}]
     if packed:
-        spans = replace(SPANS, offsets=SPANS.offsets.to(device))
-        ways = [{"mask": mask.to(device), "cu_seqlens": None}, {"mask": None, "cu_seqlens": spans}]
-    for way in ways:
-        for ours, right in zip(result_and_gradients(backend, given, **way), expected, strict=True):
-            assert float((ours.cpu().double() - right).abs().max() / right.abs().max()) < TOLERANCE[dtype]
+        cu_seqlens = replace(CU_SEQLENS, offsets=CU_SEQLENS.offsets.to(device))
+        arguments = [{"mask": mask.to(device), "cu_seqlens": None}, {"mask": None, "cu_seqlens": cu_seqlens}]
+    for kwargs in arguments:
+        for actual, reference in zip(result_and_gradients(backend, inputs, **kwargs), expected, strict=True):
+            assert float((actual.cpu().double() - reference).abs().max() / reference.abs().max()) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["one document", "several documents"])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize(
-    "name", [name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)]
+    "name", [name for name, backend in BACKENDS.items() if not backend.unavailable_reason(CPU, torch.float32, 16)]
 )
 def test_cpu_backends_equal_the_formula(name: str, kv_heads: int, packed: bool) -> None:
     compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
@@ -86,14 +86,14 @@ def test_cpu_backends_equal_the_formula(name: str, kv_heads: int, packed: bool) 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_gpu_backends_equal_the_formula(name: str, dtype: torch.dtype, kv_heads: int, packed: bool) -> None:
     if BACKENDS[name].unavailable_reason(CUDA, dtype, 64):
-        pytest.skip("not on this GPU")
+        pytest.skip("this GPU does not support the backend")
     compare(BACKENDS[name], kv_heads, packed, CUDA, dtype, 64)
 
 
 def test_backends_available_on_a_cpu() -> None:
-    there = {name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)}
-    assert there == {"sdpa", "flash", "math", "documents"}
-    for name in BACKENDS.keys() - there:
+    available = {name for name, backend in BACKENDS.items() if not backend.unavailable_reason(CPU, torch.float32, 16)}
+    assert available == {"sdpa", "flash", "math", "documents"}
+    for name in BACKENDS.keys() - available:
         assert BACKENDS[name].unavailable_reason(CPU, torch.float32, 16) == ("path.no_gpu", {})
 
 
@@ -102,51 +102,51 @@ def test_every_unavailable_reason_has_a_text() -> None:
 
     dtypes, widths = (torch.float32, torch.bfloat16), (16, 20, 512)
     devices = [CPU, *([CUDA] if torch.cuda.is_available() else [])]
-    for backend, *where in itertools.product(BACKENDS.values(), devices, dtypes, widths):
-        code, params = backend.unavailable_reason(*where) or ("path.on", {})
+    for backend, *arguments in itertools.product(BACKENDS.values(), devices, dtypes, widths):
+        code, params = backend.unavailable_reason(*arguments) or ("path.on", {})
         assert template(code, "en")[0].format(**params)
 
 
-def test_the_setting_names_backends() -> None:
+def test_each_choice_of_the_setting_is_a_backend() -> None:
     from trainer_core.config import knobs
 
     assert set(knobs()["attention"].choices) - {"auto"} <= BACKENDS.keys()
 
 
 def test_cu_seqlens_follow_from_segments() -> None:
-    found = cu_seqlens_from_segments(SEGMENTS)
-    assert found.offsets.tolist() == SPANS.offsets.tolist()
-    assert (found.offsets.dtype, found.max_seqlen) == (torch.int32, 13)
+    cu_seqlens = cu_seqlens_from_segments(SEGMENTS)
+    assert cu_seqlens.offsets.tolist() == CU_SEQLENS.offsets.tolist()
+    assert (cu_seqlens.offsets.dtype, cu_seqlens.max_seqlen) == (torch.int32, 13)
 
 
 def test_the_mask_from_cu_seqlens_is_the_document_mask() -> None:
-    assert torch.equal(mask_from_cu_seqlens(SPANS, 2, 20), document_mask(SEGMENTS))
+    assert torch.equal(mask_from_cu_seqlens(CU_SEQLENS, 2, 20), document_mask(SEGMENTS))
 
 
-class Kernels:
-    """A package in FlashAttention's form: its two functions, by the formula, and the shapes they were given."""
+class FakeFlashAttention:
+    """Fake FlashAttention package: computes by the formula and records the shapes of its inputs."""
 
-    def __init__(self, more: bool) -> None:
-        self.more, self.seen = more, []
+    def __init__(self, returns_lse: bool) -> None:
+        self.returns_lse, self.shapes = returns_lse, []
 
     def flash_attn_func(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor | tuple[Tensor, Tensor]:
-        self.seen.append(tuple(q.shape))
+        self.shapes.append(tuple(q.shape))
         mask = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
         assert causal
-        mixed = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), mask).transpose(1, 2)
-        return (mixed, mixed.sum(-1)) if self.more else mixed
+        output = reference_attention(*(x.transpose(1, 2) for x in (q, k, v)), mask).transpose(1, 2)
+        return (output, output.sum(-1)) if self.returns_lse else output
 
     def flash_attn_varlen_func(
         self, q: Tensor, k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, q_longest: int, k_longest: int,
         causal: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-        self.seen.append(tuple(q.shape))
+        self.shapes.append(tuple(q.shape))
         assert causal
         assert q_longest == k_longest == int(q_offsets.diff().max())
         assert torch.equal(q_offsets, k_offsets)
-        mask = document_mask(torch.bucketize(torch.arange(len(q)), q_offsets.long(), right=True)[None])
-        mixed = by_formula(*(x.transpose(0, 1)[None] for x in (q, k, v)), mask)[0].transpose(0, 1)
-        return (mixed, mixed.sum(-1)) if self.more else mixed
+        mask = document_mask(torch.bucketize(torch.arange(len(q)), q_offsets.long(), reference=True)[None])
+        output = reference_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), mask)[0].transpose(0, 1)
+        return (output, output.sum(-1)) if self.returns_lse else output
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
@@ -154,26 +154,26 @@ class Kernels:
 def test_flash_attention_packages_receive_their_layout(
     name: str, module: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = Kernels(more=name == "flash3")
+    package = FakeFlashAttention(returns_lse=name == "flash3")
     monkeypatch.setitem(sys.modules, module, package)
     for packed, shape in ((False, (2, 20, 4, 16)), (True, (40, 4, 16))):
         compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
-        assert shape in package.seen
+        assert shape in package.shapes
 
 
 def test_torch_varlen_attention_receives_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainer_core.models import attention
 
-    def varlen_attn(  # as torch 2.13 declares it
+    def varlen_attn(  # the signature of torch 2.13
         query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
         window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
     ) -> Tensor:  # fmt: skip
         assert window_size == (-1, 0)
         assert enable_gqa == (query.shape[1] != key.shape[1])
-        package = Kernels(more=False)
-        mixed = package.flash_attn_varlen_func(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, causal=True)
-        assert isinstance(mixed, Tensor)
-        return mixed
+        package = FakeFlashAttention(returns_lse=False)
+        output = package.flash_attn_varlen_func(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, causal=True)
+        assert isinstance(output, Tensor)
+        return output
 
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)

@@ -43,7 +43,7 @@ def config_for(data: Path, cache: Path, **knobs: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def plain(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
+def text_data(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
     path = tmp_path_factory.mktemp("data") / "text.txt"
     path.write_text("".join(f"Line {i} of a text about {i * 7} things.\n" for i in range(1000)), encoding="utf-8")
     config = config_for(path, cache)
@@ -51,7 +51,7 @@ def plain(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepar
 
 
 @pytest.fixture(scope="module")
-def paired(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
+def chat_data(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
     path = tmp_path_factory.mktemp("data") / "pairs.jsonl"
     rows = [{"prompt": f"Add {i}", "response": f"It is {i + 1}"} for i in range(200)]
     rows[50] = {"prompt": "too long " * 40, "response": "never seen"}
@@ -62,25 +62,25 @@ def paired(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepa
 
 
 @pytest.fixture(scope="module")
-def packed(paired: tuple[PreparedData, Config]) -> tuple[PreparedData, Config]:
-    config = with_workers(paired[1], 0, packing=True, max_seq_len=96)
+def packed_data(chat_data: tuple[PreparedData, Config]) -> tuple[PreparedData, Config]:
+    config = with_settings(chat_data[1], 0, packing=True, max_seq_len=96)
     return prepare(config, NullReporter()), config
 
 
-def same(a: list[Batch], b: list[Batch]) -> bool:
-    return len(a) == len(b) and all(
+def equal_batches(first: list[Batch], second: list[Batch]) -> bool:
+    return len(first) == len(second) and all(
         torch.equal(x.input_ids, y.input_ids)
         and torch.equal(x.labels, y.labels)
         and (x.loss_tokens, x.samples, x.sample_ids, x.epoch) == (y.loss_tokens, y.samples, y.sample_ids, y.epoch)
-        and same_or_none(x.segments, y.segments)
-        and same_or_none(x.positions, y.positions)
+        and equal_tensors(x.segments, y.segments)
+        and equal_tensors(x.positions, y.positions)
         and (x.cu_seqlens is None) == (y.cu_seqlens is None)
-        for x, y in zip(a, b, strict=True)
+        for x, y in zip(first, second, strict=True)
     )
 
 
-def same_or_none(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
-    return a is b if a is None or b is None else torch.equal(a, b)
+def equal_tensors(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
+    return first is second if first is None or second is None else torch.equal(first, second)
 
 
 def validation_batches(prepared: PreparedData, config: Config) -> list[Batch]:
@@ -90,16 +90,16 @@ def validation_batches(prepared: PreparedData, config: Config) -> list[Batch]:
     return batches
 
 
-def with_workers(config: Config, workers: int, **knobs: Any) -> Config:
+def with_settings(config: Config, workers: int, **knobs: Any) -> Config:
     values = {name: getattr(config, name) for name in Config.__struct_fields__}
     return Config(**{**values, "num_workers": workers, **knobs})
 
 
-# --- what a sample is ------------------------------------------------------------------------------
+# --- samples ------------------------------------------------------------------------------
 
 
-def test_text_windows_are_adjacent_and_labels_are_shifted_tokens(plain: tuple[PreparedData, Config]) -> None:
-    prepared, _ = plain
+def test_text_windows_are_adjacent_and_labels_are_shifted_tokens(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, _ = text_data
     samples, split = SequenceDataset(prepared, "train"), prepared.open_split("train")
     tokens = torch.from_numpy(split.read(0, split.tokens))
     assert len(samples) == (split.tokens - 1) // LENGTH == prepared.train.samples
@@ -109,29 +109,29 @@ def test_text_windows_are_adjacent_and_labels_are_shifted_tokens(plain: tuple[Pr
         assert torch.equal(labels, tokens[i * LENGTH + 1 : (i + 1) * LENGTH + 1])
 
 
-def test_validation_counts_every_held_out_token_once(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_validation_counts_every_held_out_token_once(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     batches = validation_batches(prepared, config)
     assert sum(batch.loss_tokens for batch in batches) == prepared.validation.tokens - 1
     assert all(batch.input_ids.shape[1] == LENGTH for batch in batches)
 
 
-def test_only_the_response_and_its_end_token_have_labels(paired: tuple[PreparedData, Config]) -> None:
-    prepared, config = paired
+def test_only_the_response_and_its_end_token_have_labels(chat_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = chat_data
     codec = prepared.load_codec()
     for batch in validation_batches(prepared, config):
         for inputs, labels in zip(batch.input_ids, batch.labels, strict=True):
-            counted = labels != IGNORE_INDEX
-            response = codec.decode(labels[counted].tolist(), skip_special_tokens=False)
-            first = int(counted.nonzero()[0])
+            computed = labels != IGNORE_INDEX
+            response = codec.decode(labels[computed].tolist(), skip_special_tokens=False)
+            first = int(computed.nonzero()[0])
             number = int(codec.decode(inputs[: first + 1].tolist()).split("Add")[1].split()[0])
             assert response == f"It is {number + 1}<|im_end|>"
             assert inputs[: first + 1].tolist() == codec.encode_prompt(f"Add {number}")
             assert labels[first - 1] == IGNORE_INDEX
 
 
-def test_conversations_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[PreparedData, Config]) -> None:
-    prepared, config = paired
+def test_conversations_are_padded_on_the_right_to_a_multiple_of_eight(chat_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = chat_data
     for batch in BatchLoader(prepared, config).iterate_epoch(0):
         assert batch.input_ids.shape == batch.labels.shape
         assert batch.input_ids.shape[1] % 8 == 0
@@ -142,12 +142,12 @@ def test_conversations_are_padded_on_the_right_to_a_multiple_of_eight(paired: tu
 
 
 def test_long_conversations_are_truncated_or_dropped(
-    paired: tuple[PreparedData, Config],
+    chat_data: tuple[PreparedData, Config],
 ) -> None:
-    prepared, config = paired
+    prepared, config = chat_data
     assert (prepared.dropped, prepared.truncated) == (1, 1)
-    shown = [row.tolist() for batch in BatchLoader(prepared, config).iterate_epoch(0) for row in batch.input_ids]
-    texts = [prepared.load_codec().decode(row) for row in shown]
+    rows = [row.tolist() for batch in BatchLoader(prepared, config).iterate_epoch(0) for row in batch.input_ids]
+    texts = [prepared.load_codec().decode(row) for row in rows]
     assert len(texts) == prepared.train.samples
     assert not [text for text in texts if "too long" in text]
     assert len([text for text in texts if "in the middle" in text]) == 1
@@ -156,18 +156,18 @@ def test_long_conversations_are_truncated_or_dropped(
 # --- order -----------------------------------------------------------------------------------------
 
 
-def test_each_epoch_contains_every_sample_once_in_another_order(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_each_epoch_contains_every_sample_once_in_another_order(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     loader = BatchLoader(prepared, config)
     epochs = [torch.cat([batch.input_ids for batch in loader.iterate_epoch(epoch)]).tolist() for epoch in (0, 1)]
-    everything = sorted(SequenceDataset(prepared, "train")[i][0].tolist() for i in range(loader.samples))
-    assert [sorted(epoch) for epoch in epochs] == [everything, everything]
+    all_samples = sorted(SequenceDataset(prepared, "train")[i][0].tolist() for i in range(loader.samples))
+    assert [sorted(epoch) for epoch in epochs] == [all_samples, all_samples]
     assert epochs[0] != epochs[1]
     assert len(list(loader.iterate_epoch(0))) == -(-loader.samples // config.batch_size)
 
 
-def test_batches_have_sample_ids_and_epoch(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_batches_have_sample_ids_and_epoch(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     samples = SequenceDataset(prepared, "train")
     for batch in BatchLoader(prepared, config).iterate_epoch(2):
         assert batch.epoch == 2
@@ -176,48 +176,50 @@ def test_batches_have_sample_ids_and_epoch(plain: tuple[PreparedData, Config]) -
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_seeking_yields_the_rest_of_the_epoch(
-    plain: tuple[PreparedData, Config],
-    paired: tuple[PreparedData, Config],
-    packed: tuple[PreparedData, Config],
+    text_data: tuple[PreparedData, Config],
+    chat_data: tuple[PreparedData, Config],
+    packed_data: tuple[PreparedData, Config],
     workers: int,
 ) -> None:
-    for prepared, config in (plain, paired, packed):
-        expected = list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(3))
-        loader = BatchLoader(prepared, with_workers(config, workers))
+    for prepared, config in (text_data, chat_data, packed_data):
+        expected = list(BatchLoader(prepared, with_settings(config, 0)).iterate_epoch(3))
+        loader = BatchLoader(prepared, with_settings(config, workers))
         for start in (0, 5, len(expected) - 1, len(expected)):
-            assert same(list(loader.iterate_epoch(3, min(start * config.batch_size, loader.samples))), expected[start:])
+            assert equal_batches(
+                list(loader.iterate_epoch(3, min(start * config.batch_size, loader.samples))), expected[start:]
+            )
         loader.close()
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_consecutive_epochs_equal_those_of_new_loaders(
-    packed: tuple[PreparedData, Config], workers: int, persistent: bool
+    packed_data: tuple[PreparedData, Config], workers: int, persistent: bool
 ) -> None:
-    prepared, config = packed
-    expected = [list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(epoch)) for epoch in range(4)]
-    loader = BatchLoader(prepared, with_workers(config, workers, persistent_workers=persistent))
+    prepared, config = packed_data
+    expected = [list(BatchLoader(prepared, with_settings(config, 0)).iterate_epoch(epoch)) for epoch in range(4)]
+    loader = BatchLoader(prepared, with_settings(config, workers, persistent_workers=persistent))
     for epoch in (0, 1, 2, 0, 3):
-        assert same(list(loader.iterate_epoch(epoch)), expected[epoch])
+        assert equal_batches(list(loader.iterate_epoch(epoch)), expected[epoch])
     loader.close()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_abandoned_epoch_does_not_affect_the_next(plain: tuple[PreparedData, Config], workers: int) -> None:
-    prepared, config = plain
+def test_an_abandoned_epoch_does_not_affect_the_next(text_data: tuple[PreparedData, Config], workers: int) -> None:
+    prepared, config = text_data
     expected = list(BatchLoader(prepared, config).iterate_epoch(1))
-    loader = BatchLoader(prepared, with_workers(config, workers))
+    loader = BatchLoader(prepared, with_settings(config, workers))
     abandoned = loader.iterate_epoch(0)
     next(abandoned)
-    assert same(list(loader.iterate_epoch(1)), expected)
+    assert equal_batches(list(loader.iterate_epoch(1)), expected)
     loader.close()
 
 
-def test_loading_does_not_use_the_global_generators(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_loading_does_not_use_the_global_generators(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     for workers in (0, 2):
         state = torch.get_rng_state()
-        loader = BatchLoader(prepared, with_workers(config, workers))
+        loader = BatchLoader(prepared, with_settings(config, workers))
         list(loader.iterate_epoch(0))
         loader.close()
         assert torch.equal(torch.get_rng_state(), state)
@@ -233,12 +235,12 @@ def test_an_epoch_without_a_token_cache_has_the_same_content(
     pq.write_table(pa.Table.from_pylist(rows), path)
     config = config_for(path, cache, packing=packing, max_seq_len=64)
     cached, direct = (
-        list(BatchLoader(prepare(one, NullReporter()), one).iterate_epoch(1))
-        for one in (config, with_workers(config, 0, token_cache=False))
+        list(BatchLoader(prepare(settings, NullReporter()), settings).iterate_epoch(1))
+        for settings in (config, with_settings(config, 0, token_cache=False))
     )
     assert sum(batch.loss_tokens for batch in cached) == sum(batch.loss_tokens for batch in direct)
     assert sum(batch.samples for batch in cached) == sum(batch.samples for batch in direct)
-    if not packing:  # with packing, only neighbours share a sequence
+    if not packing:  # with packing, only adjacent conversations share a sequence
         assert trained_tokens(cached) == trained_tokens(direct)
 
 
@@ -254,68 +256,70 @@ def trained_tokens(batches: list[Batch]) -> list[list[int]]:
 # --- processes and files ---------------------------------------------------------------------------
 
 
-def test_close_ends_the_loader_processes(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_close_ends_the_loader_processes(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     before = {child.pid for child in psutil.Process().children()}
-    loader = BatchLoader(prepared, with_workers(config, 2))
+    loader = BatchLoader(prepared, with_settings(config, 2))
     next(loader.iterate_epoch(0))
     started = {child.pid for child in psutil.Process().children()} - before
-    assert len(started) >= loader.settings.num_workers > 0  # never more than there are cores
+    assert len(started) >= loader.settings.num_workers > 0  # limited to the number of cores
     loader.close()
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_validation_starts_no_processes(plain: tuple[PreparedData, Config]) -> None:
-    prepared, config = plain
+def test_validation_starts_no_processes(text_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = text_data
     before = {child.pid for child in psutil.Process().children()}
-    validation_batches(prepared, with_workers(config, 2))
+    validation_batches(prepared, with_settings(config, 2))
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
 def test_the_data_set_is_picklable_without_its_tokens(
-    paired: tuple[PreparedData, Config], packed: tuple[PreparedData, Config]
+    chat_data: tuple[PreparedData, Config], packed_data: tuple[PreparedData, Config]
 ) -> None:
-    for prepared, _ in (paired, packed):
+    for prepared, _ in (chat_data, packed_data):
         samples = SequenceDataset(prepared, "train")
         first = samples[10]
-        again = pickle.loads(pickle.dumps(samples))
-        assert again[10].input_ids.tolist() == first.input_ids.tolist()
-        assert again[10].labels.tolist() == first.labels.tolist()
-        assert list(again[10].document_starts) == list(first.document_starts)
+        restored = pickle.loads(pickle.dumps(samples))
+        assert restored[10].input_ids.tolist() == first.input_ids.tolist()
+        assert restored[10].labels.tolist() == first.labels.tolist()
+        assert list(restored[10].document_starts) == list(first.document_starts)
         assert len(pickle.dumps(samples)) < 8000
 
 
-def test_a_cache_can_be_deleted_after_close(plain: tuple[PreparedData, Config], tmp_path: Path) -> None:
-    prepared, config = plain
-    moved = replace(prepared, folder=Path(shutil.copytree(prepared.folder, tmp_path / "copy")))
-    loader = BatchLoader(moved, config)
+def test_a_cache_can_be_deleted_after_close(text_data: tuple[PreparedData, Config], tmp_path: Path) -> None:
+    prepared, config = text_data
+    copied = replace(prepared, folder=Path(shutil.copytree(prepared.folder, tmp_path / "copy")))
+    loader = BatchLoader(copied, config)
     next(loader.iterate_epoch(0))
     loader.close()
-    maps = [entry.path for entry in psutil.Process().memory_maps()] if hasattr(psutil.Process, "memory_maps") else []
-    assert not [path for path in maps if str(tmp_path) in path]
-    shutil.rmtree(moved.folder)
+    mapped_files = (
+        [entry.path for entry in psutil.Process().memory_maps()] if hasattr(psutil.Process, "memory_maps") else []
+    )
+    assert not [path for path in mapped_files if str(tmp_path) in path]
+    shutil.rmtree(copied.folder)
 
 
-def test_parts_of_a_batch_know_their_loss_tokens(paired: tuple[PreparedData, Config]) -> None:
-    prepared, config = paired
+def test_parts_of_a_batch_have_their_own_loss_tokens(chat_data: tuple[PreparedData, Config]) -> None:
+    prepared, config = chat_data
     batch = next(BatchLoader(prepared, config).iterate_epoch(0))
     assert batch.loss_tokens == sum(batch.row_loss_tokens) == int((batch.labels != IGNORE_INDEX).sum())
-    unknown = replace(batch, row_loss_tokens=())
-    for part, counted in zip(batch.split_rows(3), unknown.split_rows(3), strict=True):
-        assert part.loss_tokens == sum(part.row_loss_tokens) == counted.loss_tokens
-    whole = concat_batches(batch.split_rows(3))
-    assert (whole.loss_tokens, whole.row_loss_tokens) == (batch.loss_tokens, batch.row_loss_tokens)
-    assert torch.equal(whole.labels, batch.labels)
+    without_counts = replace(batch, row_loss_tokens=())
+    for part, computed in zip(batch.split_rows(3), without_counts.split_rows(3), strict=True):
+        assert part.loss_tokens == sum(part.row_loss_tokens) == computed.loss_tokens
+    merged = concat_batches(batch.split_rows(3))
+    assert (merged.loss_tokens, merged.row_loss_tokens) == (batch.loss_tokens, batch.row_loss_tokens)
+    assert torch.equal(merged.labels, batch.labels)
 
 
-# --- settings for a machine ------------------------------------------------------------------------
+# --- selected settings ------------------------------------------------------------------------
 
 
-SMALL, HUGE = 10**9, 10**12
+SMALL_DATA, HUGE_DATA = 10**9, 10**12
 
 
 def settings_for(
-    device: str, cores: int, gigabytes: float, data: int = SMALL, system: str = "linux", **knobs: Any
+    device: str, cores: int, gigabytes: float, data: int = SMALL_DATA, system: str = "linux", **knobs: Any
 ) -> LoaderSettings:
     return choose_loader_settings(Config(**knobs), device, data, cores, int(gigabytes * 1e9), system)
 
@@ -328,12 +332,12 @@ def workers(*machine: Any, **knobs: Any) -> tuple[int, str]:
 def test_loader_processes_are_used_only_for_data_larger_than_memory() -> None:
     assert workers("cpu", 8, 32) == (0, "cpu")
     assert workers("cuda", 16, 64) == (0, "gpu")
-    assert workers("cuda", 16, 64, HUGE) == (4, "disk")
-    assert workers("cuda", 4, 64, HUGE) == (2, "disk")
-    assert workers("cuda", 1, 64, HUGE) == (0, "disk")
-    assert workers("cuda", 16, 64, HUGE, "win32") == (1, "disk")
+    assert workers("cuda", 16, 64, HUGE_DATA) == (4, "disk")
+    assert workers("cuda", 4, 64, HUGE_DATA) == (2, "disk")
+    assert workers("cuda", 1, 64, HUGE_DATA) == (0, "disk")
+    assert workers("cuda", 16, 64, HUGE_DATA, "win32") == (1, "disk")
     assert workers("cuda", 16, 64, token_cache=False) == (4, "encoding")
-    assert workers("cuda", 16, 12, HUGE) == (0, "low_memory")
+    assert workers("cuda", 16, 12, HUGE_DATA) == (0, "low_memory")
 
 
 def test_num_workers_is_limited_to_the_cores() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.trainer import ROOT, environment
+from tests.core.trainer_process import ROOT, environment
 from trainer_core.benchmark import run, tables
 from trainer_core.config import Config
 
@@ -25,69 +25,69 @@ SMALL = (
 # fmt: on
 
 
-def start(home: Path, *arguments: str, temporary: Path | None = None) -> subprocess.Popen[bytes]:
-    more = {"TMPDIR": str(temporary)} if temporary else {}
+def start_benchmark(home: Path, *arguments: str, temporary: Path | None = None) -> subprocess.Popen[bytes]:
+    variables = {"TMPDIR": str(temporary)} if temporary else {}
     return subprocess.Popen(
         [sys.executable, "-m", "trainer_core", "bench", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**environment(home), "TRAINDECK_LANG": "en", **more},
+        env={**environment(home), "TRAINDECK_LANG": "en", **variables},
         cwd=ROOT,
     )
 
 
-def a_text(home: Path) -> Path:
+def text_file(home: Path) -> Path:
     path = home / "text.txt"
     path.write_text("".join(f"line {n} says {n * n}\n" for n in range(3000)), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]:  # type: ignore[type-arg]
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]:  # type: ignore[type-arg]
     home = tmp_path_factory.mktemp("home")
-    process = start(home, *SMALL, "--data", str(a_text(home)), "--seconds", "1", "--output", "json")
+    process = start_benchmark(home, *SMALL, "--data", str(text_file(home)), "--seconds", "1", "--output", "json")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err.decode()
     return home, json.loads(out), err.decode()
 
 
-def test_recipes_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
-    _, document, said = measured
-    named = {one["name"]: one for one in document["recipes"]}
-    assert named["untuned"]["knobs"]["batch_size"] == 12
-    assert named["untuned"]["knobs"]["attention"] == "math"
-    assert all(one["tokens_per_s"]["median"] > 0 for one in named.values())
+def test_recipes_are_measured_in_turn(benchmark: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    _, document, log = benchmark
+    recipes = {recipe["name"]: recipe for recipe in document["recipes"]}
+    assert recipes["untuned"]["knobs"]["batch_size"] == 12
+    assert recipes["untuned"]["knobs"]["attention"] == "math"
+    assert all(recipe["tokens_per_s"]["median"] > 0 for recipe in recipes.values())
     assert document["times_as_fast"]["median"] > 0
     assert {"matmul fp32", "copy RAM"} <= document["ceilings"].keys()
     assert all(rate > 0 for rate in document["ceilings"].values())
-    assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
+    assert log.index("round 1: untuned recipe") < log.index("round 1: tuned")
 
 
-def test_only_the_document_is_saved(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
-    home, document, _ = measured
-    (kept,) = map(Path, document["files"])
-    assert list((home / "bench" / "results").iterdir()) == [kept]
+def test_a_benchmark_writes_only_the_result_file(benchmark: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    home, document, _ = benchmark
+    (file,) = map(Path, document["files"])
+    assert list((home / "bench" / "results").iterdir()) == [file]
     assert not (home / "runs").exists()
-    assert json.loads(kept.read_text(encoding="utf-8"))["recipes"] == document["recipes"]
+    assert json.loads(file.read_text(encoding="utf-8"))["recipes"] == document["recipes"]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_terminal_shows_the_figures_in_its_language(measured: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
+def test_a_terminal_shows_the_results_in_its_language(benchmark: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
     path = {"name": "compile", "used": False, "choice": "", "reason": "path.no_compiler", "params": {}}
-    document = {**measured[1], "fast_paths": [{**path, "speedup": 1.5, "error": 1e-5}]}
-    shown = tables.render(document, "zh" if language == "zh" else "en")
-    speed = document["recipes"][0]["tokens_per_s"]["median"]
-    assert f"{speed:,.0f}" in shown
-    assert "×1.50" in shown
-    assert ("untuned recipe" in shown) == (language == "en")
-    assert ("未调优方案" in shown) == (language == "zh")
+    document = {**benchmark[1], "fast_paths": [{**path, "speedup": 1.5, "error": 1e-5}]}
+    text = tables.render(document, "zh" if language == "zh" else "en")
+    tokens_per_s = document["recipes"][0]["tokens_per_s"]["median"]
+    assert f"{tokens_per_s:,.0f}" in text
+    assert "×1.50" in text
+    assert ("untuned recipe" in text) == (language == "en")
+    assert ("未调优方案" in text) == (language == "zh")
     if language == "zh":
-        assert "median" not in shown
+        assert "median" not in text
 
 
 def test_a_too_large_model_is_rejected_in_one_sentence(tmp_path: Path) -> None:
-    process = start(tmp_path, "--preset", "gpt2_124m", "--device", "cpu", "--seconds", "5")
+    process = start_benchmark(tmp_path, "--preset", "gpt2_124m", "--device", "cpu", "--seconds", "5")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert b"too large" in err
@@ -96,20 +96,22 @@ def test_a_too_large_model_is_rejected_in_one_sentence(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_failing_run_reports_its_reason(tmp_path: Path) -> None:
+def test_a_failing_run_exits_with_the_code_of_its_error(tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("", encoding="utf-8")
-    process = start(tmp_path, *SMALL, "--data", str(empty), "--seconds", "1")
+    process = start_benchmark(tmp_path, *SMALL, "--data", str(empty), "--seconds", "1")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 4
     assert b"Traceback" not in err
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl+C would also end the test process on Windows")
 def test_ctrl_c_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    process = start(tmp_path, *SMALL, "--data", str(a_text(tmp_path)), "--seconds", "60", temporary=temporary)
+    process = start_benchmark(
+        tmp_path, *SMALL, "--data", str(text_file(tmp_path)), "--seconds", "60", temporary=temporary
+    )
     assert process.stderr is not None
     while b"round 1" not in process.stderr.readline():
         assert process.poll() is None
@@ -128,21 +130,21 @@ def test_explicit_options_are_not_tuned() -> None:
     assert (tuned.batch_size, tuned.compile, tuned.attention) == (4, "off", "auto")
 
 
-def test_tuning_fills_the_gpu_and_does_not_change_the_model() -> None:
+def test_tuning_raises_the_batch_size_on_a_gpu_and_does_not_change_the_model() -> None:
     config = Config(hidden_dim=64, n_layers=3, batch_size=4, max_seq_len=512, gradient_accumulation_steps=8)
     untuned, preset, tuned = run.build_recipes(config, on_gpu=True)
     assert (untuned.config.batch_size, preset.config.batch_size, tuned.config.batch_size) == (12, 4, 32)
-    assert {one.config.gradient_accumulation_steps for one in (untuned, preset, tuned)} == {8}
-    assert {(one.config.hidden_dim, one.config.n_layers) for one in (untuned, preset, tuned)} == {(64, 3)}
+    assert {recipe.config.gradient_accumulation_steps for recipe in (untuned, preset, tuned)} == {8}
+    assert {(recipe.config.hidden_dim, recipe.config.n_layers) for recipe in (untuned, preset, tuned)} == {(64, 3)}
 
 
 def test_all_recipes_have_the_same_optimizer() -> None:
     config = Config(optimizer="muon")
-    assert {one.config.optimizer for one in run.build_recipes(config, on_gpu=False)} == {"muon"}
+    assert {recipe.config.optimizer for recipe in run.build_recipes(config, on_gpu=False)} == {"muon"}
 
 
-def test_a_recipe_that_does_not_fit_is_reported(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
-    document = copy.deepcopy(measured[1])
+def test_a_recipe_that_does_not_fit_is_reported(benchmark: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    document = copy.deepcopy(benchmark[1])
     error = {"code": "memory.out", "params": {"device": "CPU", "step": 0}}
     document["recipes"][0] |= {"error": error, "tokens_per_s": None}
     assert any("untuned recipe: Out of memory" in line for line in tables.notes(document, "en"))

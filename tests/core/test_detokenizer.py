@@ -15,15 +15,15 @@ TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_text_continues_its_context_at_any_token(tmp_path: Path, family: str) -> None:
-    """Tokenizers of SentencePiece's kind decode `▁the` as `the` at the beginning, and write a space there."""
+    """SentencePiece tokenizers decode `▁the` as `the` at the start of a text and as ` the` after other tokens."""
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
-    whole = codec.encode(TEXT)
-    for cut in range(1, len(whole)):
-        before = codec.decode(whole[:cut])
-        if "\ufffd" in before:  # within a character: no prompt ends so
+    tokens = codec.encode(TEXT)
+    for length in range(1, len(tokens)):
+        context = codec.decode(tokens[:length])
+        if "\ufffd" in context:  # within a character, where no prompt ends
             continue
-        stream = IncrementalDetokenizer(codec, whole[:cut])
-        assert before + "".join(stream.add(token) for token in whole[cut:]) == TEXT
+        stream = IncrementalDetokenizer(codec, tokens[:length])
+        assert context + "".join(stream.add(token) for token in tokens[length:]) == TEXT
 
 
 @pytest.mark.parametrize("family", FAMILIES)

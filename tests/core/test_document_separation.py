@@ -1,4 +1,4 @@
-"""Separate documents of a sequence: losses and gradients are those of each document alone."""
+"""Separated documents of a sequence have the losses and gradients of each document alone."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.train.loss import batch_loss
 
 LENGTH = 24
-Losses = dict[tuple[int, ...], list[float]]  # of the trained tokens of each document, by these tokens
+DocumentLosses = dict[tuple[int, ...], list[float]]  # losses of the trained tokens of each document, by these tokens
 
 
 def random_conversations() -> list[Conversation]:
     """Conversations with one or two responses, some too long, some without trained tokens after truncation."""
-    drawn, made = random.Random(1), []
+    generator, conversations = random.Random(1), []
     for number in range(60):
-        length = drawn.randint(4, 30)
-        start = drawn.randint(1, length - 2)
+        length = generator.randint(4, 30)
+        start = generator.randint(1, length - 2)
         spans = [(start, length)] if number % 3 else [(1, 3), (max(3, start), length)]
-        made.append(([drawn.randrange(1, VOCAB_SIZE) for _ in range(length)], spans))
-    return made
+        conversations.append(([generator.randrange(1, VOCAB_SIZE) for _ in range(length)], spans))
+    return conversations
 
 
 def config(**knobs: object) -> Config:
@@ -44,13 +44,13 @@ def config(**knobs: object) -> Config:
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def packed_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return build_conversation_cache(tmp_path_factory.mktemp("cache"), config(packing=True), random_conversations())
 
 
 @pytest.fixture(scope="module")
-def alone(packed: PreparedData) -> PreparedData:
-    return build_conversation_cache(packed.folder.with_name("alone"), config(), random_conversations())
+def unpacked_data(packed_data: PreparedData) -> PreparedData:
+    return build_conversation_cache(packed_data.folder.with_name("alone"), config(), random_conversations())
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def model() -> Decoder:
     shape = ModelConfig(
         VOCAB_SIZE, hidden_dim=32, n_layers=2, n_heads=4, n_kv_heads=2, mlp_dim=48, max_seq_len=LENGTH, qk_norm=True
     )
-    drawn = Decoder(shape)
+    decoder = Decoder(shape)
     with torch.no_grad():
-        for weight in drawn.parameters():
+        for weight in decoder.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
-    return drawn
+    return decoder
 
 
 def segments_of(batch: Batch) -> torch.Tensor:
@@ -73,79 +73,81 @@ def segments_of(batch: Batch) -> torch.Tensor:
     return torch.zeros_like(batch.input_ids)
 
 
-def losses(model: Decoder, batches: Iterable[Batch]) -> Losses:
+def document_losses(model: Decoder, batches: Iterable[Batch]) -> DocumentLosses:
     """The loss of each trained token by document."""
-    found: Losses = {}
+    result: DocumentLosses = {}
     for batch in batches:
         mask = None if batch.segments is None else document_mask(batch.segments)
         with torch.no_grad():
             logits = model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask)
-        each = F.cross_entropy(logits.transpose(1, 2), batch.labels, ignore_index=IGNORE_INDEX, reduction="none")
+        token_losses = F.cross_entropy(
+            logits.transpose(1, 2), batch.labels, ignore_index=IGNORE_INDEX, reduction="none"
+        )
         segments = segments_of(batch)
         for row, segment in {(row, int(number)) for row, line in enumerate(segments) for number in line}:
-            here = (segments[row] == segment) & (batch.labels[row] != IGNORE_INDEX)
-            if here.any():
-                tokens = tuple(batch.labels[row][here].tolist())
-                assert tokens not in found
-                found[tokens] = each[row][here].tolist()
-    return found
+            selected = (segments[row] == segment) & (batch.labels[row] != IGNORE_INDEX)
+            if selected.any():
+                tokens = tuple(batch.labels[row][selected].tolist())
+                assert tokens not in result
+                result[tokens] = token_losses[row][selected].tolist()
+    return result
 
 
-def assert_close(some: Losses, others: Losses) -> None:
-    assert some.keys() == others.keys()
-    for tokens, values in some.items():
-        assert values == pytest.approx(others[tokens], rel=1e-4, abs=1e-5)
+def assert_close(actual: DocumentLosses, expected: DocumentLosses) -> None:
+    assert actual.keys() == expected.keys()
+    for tokens, values in actual.items():
+        assert values == pytest.approx(expected[tokens], rel=1e-4, abs=1e-5)
 
 
 # --- conversations ---------------------------------------------------------------------------------
 
 
 def test_packed_conversations_have_the_losses_of_unpacked_ones(
-    model: Decoder, packed: PreparedData, alone: PreparedData
+    model: Decoder, packed_data: PreparedData, unpacked_data: PreparedData
 ) -> None:
-    together = list(BatchLoader(packed, config()).iterate_epoch(0))
-    one_by_one = list(BatchLoader(alone, Config(max_seq_len=LENGTH, batch_size=1)).iterate_epoch(0))
-    assert packed.train.samples < alone.train.samples
-    assert any(batch.segments is not None for batch in together)
-    assert all(batch.segments is None for batch in one_by_one)
-    assert_close(losses(model, together), losses(model, one_by_one))
+    packed_batches = list(BatchLoader(packed_data, config()).iterate_epoch(0))
+    single_batches = list(BatchLoader(unpacked_data, Config(max_seq_len=LENGTH, batch_size=1)).iterate_epoch(0))
+    assert packed_data.train.samples < unpacked_data.train.samples
+    assert any(batch.segments is not None for batch in packed_batches)
+    assert all(batch.segments is None for batch in single_batches)
+    assert_close(document_losses(model, packed_batches), document_losses(model, single_batches))
 
 
 def test_packed_conversations_have_the_gradients_of_unpacked_ones(
-    model: Decoder, packed: PreparedData, alone: PreparedData
+    model: Decoder, packed_data: PreparedData, unpacked_data: PreparedData
 ) -> None:
-    gradients, counted = [], []
-    for prepared in (packed, alone):
+    gradients, counts = [], []
+    for prepared in (packed_data, unpacked_data):
         window = list(BatchLoader(prepared, config()).iterate_epoch(0))  # one step over all of an epoch
         tokens = sum(batch.loss_tokens for batch in window)
         model.zero_grad()
         for batch in window:
             (batch_loss(model, batch) / tokens).backward()
         gradients.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
-        counted.append((tokens, sum(batch.samples for batch in window)))
-    assert counted[0] == counted[1]
-    assert counted[1][1] == alone.train.samples  # conversations, not sequences
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
+        counts.append((tokens, sum(batch.samples for batch in window)))
+    assert counts[0] == counts[1]
+    assert counts[1][1] == unpacked_data.train.samples  # conversations, not sequences
+    for packed, unpacked in zip(*gradients, strict=True):
+        torch.testing.assert_close(packed, unpacked, rtol=1e-3, atol=1e-6)
 
 
-def test_only_responses_have_labels(alone: PreparedData) -> None:
-    shown = {}
-    for batch in BatchLoader(alone, config()).iterate_epoch(0):
+def test_only_responses_have_labels(unpacked_data: PreparedData) -> None:
+    labels_by_row = {}
+    for batch in BatchLoader(unpacked_data, config()).iterate_epoch(0):
         for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True):
-            shown[tuple(inputs[:3])] = labels
+            labels_by_row[tuple(inputs[:3])] = labels
     for ids, spans in random_conversations():
-        trained = {at for start, stop in spans for at in range(start, stop) if 1 <= at <= LENGTH}
+        trained = {position for start, stop in spans for position in range(start, stop) if 1 <= position <= LENGTH}
         if not trained:
-            assert tuple(ids[:3]) not in shown
+            assert tuple(ids[:3]) not in labels_by_row
             continue
-        labels = shown[tuple(ids[:3])]
-        assert {at + 1 for at, label in enumerate(labels) if label != IGNORE_INDEX} == trained
-        assert all(labels[at - 1] == ids[at] for at in trained)
+        labels = labels_by_row[tuple(ids[:3])]
+        assert {position + 1 for position, label in enumerate(labels) if label != IGNORE_INDEX} == trained
+        assert all(labels[position - 1] == ids[position] for position in trained)
 
 
-def test_padding_is_a_separate_segment_without_labels(packed: PreparedData) -> None:
-    for batch in BatchLoader(packed, config()).iterate_epoch(0):
+def test_padding_is_a_separate_segment_without_labels(packed_data: PreparedData) -> None:
+    for batch in BatchLoader(packed_data, config()).iterate_epoch(0):
         if batch.segments is None:  # one document per row: no token attends to the padding after it
             continue
         padding = batch.segments == PADDING_SEGMENT
@@ -161,56 +163,56 @@ def test_padding_is_a_separate_segment_without_labels(packed: PreparedData) -> N
 
 def random_texts() -> list[list[int]]:
     """Texts of 0 to 60 tokens: some end at a window boundary, some span several windows."""
-    drawn = random.Random(2)
-    lengths = [LENGTH - 1, 0, 5, LENGTH, 60, 0, 0, *(drawn.randint(0, 60) for _ in range(40))]
-    return [[drawn.randrange(1, VOCAB_SIZE) for _ in range(length)] for length in lengths]
+    generator = random.Random(2)
+    lengths = [LENGTH - 1, 0, 5, LENGTH, 60, 0, 0, *(generator.randint(0, 60) for _ in range(40))]
+    return [[generator.randrange(1, VOCAB_SIZE) for _ in range(length)] for length in lengths]
 
 
 @pytest.fixture(scope="module")
-def divided(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+def separated(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return build_text_cache(tmp_path_factory.mktemp("cache"), config(attend_across_documents=False), random_texts())
 
 
 def test_the_part_of_a_text_in_a_window_has_the_losses_of_that_part_alone(
-    model: Decoder, divided: PreparedData
+    model: Decoder, separated: PreparedData
 ) -> None:
-    found = losses(model, BatchLoader(divided, config()).iterate_epoch(0))
-    expected: Losses = {}
+    result = document_losses(model, BatchLoader(separated, config()).iterate_epoch(0))
+    expected: DocumentLosses = {}
     start = 0  # of the document, in all tokens
     for ids in random_texts():
         tokens = [*ids, END_OF_TEXT]
-        end = min(start + len(tokens), divided.train.samples * LENGTH + 1)  # the rest fills no window
+        end = min(start + len(tokens), separated.train.samples * LENGTH + 1)  # the rest fills no window
         for window in range(start // LENGTH, -(-end // LENGTH)):
             first, last = max(start, window * LENGTH), min(end - 1, (window + 1) * LENGTH)
             part = tokens[first - start : last + 1 - start]
             if len(part) > 1:
                 inputs, labels = torch.tensor([part[:-1]]), torch.tensor(part[1:])
                 with torch.no_grad():
-                    each = F.cross_entropy(model(inputs)[0], labels, reduction="none")
-                expected[tuple(part[1:])] = each.tolist()
+                    token_losses = F.cross_entropy(model(inputs)[0], labels, reduction="none")
+                expected[tuple(part[1:])] = token_losses.tolist()
         start += len(tokens)
-    expected.pop((END_OF_TEXT,), None), found.pop((END_OF_TEXT,), None)  # not unique
-    assert_close(found, expected)
+    expected.pop((END_OF_TEXT,), None), result.pop((END_OF_TEXT,), None)  # not unique
+    assert_close(result, expected)
 
 
-def test_the_first_token_of_a_text_is_never_a_label(divided: PreparedData) -> None:
-    for batch in BatchLoader(divided, config()).iterate_epoch(0):
+def test_the_first_token_of_a_text_is_never_a_label(separated: PreparedData) -> None:
+    for batch in BatchLoader(separated, config()).iterate_epoch(0):
         ends = batch.input_ids == END_OF_TEXT
         assert (batch.labels[ends] == IGNORE_INDEX).all()
         assert (batch.labels[~ends] != IGNORE_INDEX).all()
         assert batch.samples == len(batch.input_ids)
 
 
-def test_attending_across_documents_creates_no_segments(divided: PreparedData) -> None:
-    whole = build_text_cache(divided.folder.with_name("whole"), config(), random_texts())
+def test_attending_across_documents_creates_no_segments(separated: PreparedData) -> None:
+    joined = build_text_cache(separated.folder.with_name("whole"), config(), random_texts())
     pairs = zip(
-        BatchLoader(divided, config()).iterate_epoch(0), BatchLoader(whole, config()).iterate_epoch(0), strict=True
+        BatchLoader(separated, config()).iterate_epoch(0), BatchLoader(joined, config()).iterate_epoch(0), strict=True
     )
-    for apart, together in pairs:
-        assert torch.equal(apart.input_ids, together.input_ids)
-        assert together.segments is None
-        assert together.positions is None
-        assert together.loss_tokens == together.labels.numel()
+    for separate, packed_batches in pairs:
+        assert torch.equal(separate.input_ids, packed_batches.input_ids)
+        assert packed_batches.segments is None
+        assert packed_batches.positions is None
+        assert packed_batches.loss_tokens == packed_batches.labels.numel()
 
 
 def test_a_window_within_one_document_has_no_segments(tmp_path: Path) -> None:

@@ -11,11 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.engines import batch, build, path, settings
-from tests.core.test_engine import LONG, NoCompiler
+from tests.core.engines import (
+    LONG_RUN,
+    FakeBackgroundCompiler,
+    build_engine,
+    fast_path,
+    random_batch,
+    tiny_model_config,
+)
 from trainer_core.models.attention import BACKENDS, AttentionBackend, sdpa
 from trainer_core.system import hardware
-from trainer_core.train.engine import compilation, engine, measuring
+from trainer_core.train.engine import compilation, measuring
+from trainer_core.train.engine import engine as engine_module
 
 
 @pytest.fixture(autouse=True)
@@ -24,36 +31,36 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setattr(hardware, "usable_threads", lambda: 2)
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield tmp_path
-    torch.set_num_threads(before)
+    torch.set_num_threads(num_threads)
 
 
-def test_on_a_cpu_packed_documents_are_computed_one_after_the_other() -> None:
-    config = settings(attend_across_documents=False, compile="off")
-    given = batch(packed=True)
-    built = build(config, example=given)
-    reference = build(config, example=given, recorded={"attention": "sdpa"})
-    assert (built.choices["attention"], built.varlen) == ("documents", True)
-    attention, row = path(built, "attention"), path(built, "varlen_attention")
+def test_packed_documents_use_the_documents_backend_on_a_cpu() -> None:
+    config = tiny_model_config(attend_across_documents=False, compile="off")
+    example = random_batch(packed=True)
+    engine = build_engine(config, example=example)
+    reference = build_engine(config, example=example, recorded={"attention": "sdpa"})
+    assert (engine.choices["attention"], engine.varlen) == ("documents", True)
+    attention, row = fast_path(engine, "attention"), fast_path(engine, "varlen_attention")
     assert (row.used, row.choice, row.reason) == (True, "documents", attention.reason)
     assert row.error is not None
-    for way in (built, reference):
-        torch.autograd.backward(way.loss(given))
-    pairs = [built.model.parameters(), reference.model.parameters()]
-    found, wanted = ([weight.grad for weight in weights if weight.grad is not None] for weights in pairs)
-    assert measuring.relative_error(found, wanted) < 1e-5
-    resumed = build(config, example=given, recorded=built.choices)
-    assert resumed.choices == built.choices
-    assert path(resumed, "varlen_attention").reason == "path.recorded"
-    assert path(reference, "varlen_attention").reason == "path.not_tried"
+    for built in (engine, reference):
+        torch.autograd.backward(built.loss(example))
+    pairs = [engine.model.parameters(), reference.model.parameters()]
+    gradients, expected = ([weight.grad for weight in weights if weight.grad is not None] for weights in pairs)
+    assert measuring.relative_error(gradients, expected) < 1e-5
+    resumed = build_engine(config, example=example, recorded=engine.choices)
+    assert resumed.choices == engine.choices
+    assert fast_path(resumed, "varlen_attention").reason == "path.recorded"
+    assert fast_path(reference, "varlen_attention").reason == "path.not_tried"
 
 
 def test_sequences_of_one_document_use_sdpa() -> None:
-    built = build(settings(compile="off"))
-    assert built.choices["attention"] == "sdpa"
-    assert path(built, "varlen_attention").reason == "path.not_needed"
+    engine = build_engine(tiny_model_config(compile="off"))
+    assert engine.choices["attention"] == "sdpa"
+    assert fast_path(engine, "varlen_attention").reason == "path.not_needed"
 
 
 def install_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,15 +73,17 @@ def install_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_flash_attention_is_preferred_for_several_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     install_flash_attention(monkeypatch)
-    built = build(settings(attend_across_documents=False, compile="off"), example=batch(packed=True))
-    rows = {name: path(built, name) for name in ("attention", "flash3", "flash2", "varlen_attention")}
+    engine = build_engine(
+        tiny_model_config(attend_across_documents=False, compile="off"), example=random_batch(packed=True)
+    )
+    rows = {name: fast_path(engine, name) for name in ("attention", "flash3", "flash2", "varlen_attention")}
     assert {name: (row.used, row.reason) for name, row in rows.items()} == {
         "attention": (True, "path.on"),
         "flash3": (True, "path.on"),
         "flash2": (False, "path.not_tried"),
         "varlen_attention": (False, "path.not_tried"),
     }
-    assert built.choices["attention"] == "flash3"
+    assert engine.choices["attention"] == "flash3"
 
 
 @pytest.mark.parametrize(("attend", "reason"), [(False, "path.differs"), (True, "path.failed")])
@@ -86,12 +95,12 @@ def test_a_failing_variable_length_backend_reports_the_reason(
         "flash2",
         AttentionBackend("flash2", failing if attend else wrong, lambda *_: None, uses_cu_seqlens=True),
     )
-    config = settings(attend_across_documents=False, compile="off", cpu_threads=2)
-    built = build(config, example=batch(packed=True))
-    assert (path(built, "flash2").used, path(built, "flash2").reason) == (False, reason)
-    assert built.choices["attention"] == "sdpa"
-    set_so = build(msgspec.structs.replace(config, attention="flash2"), example=batch(packed=True))
-    assert (path(set_so, "flash2").used, path(set_so, "flash2").reason) == (False, reason)
+    config = tiny_model_config(attend_across_documents=False, compile="off", cpu_threads=2)
+    engine = build_engine(config, example=random_batch(packed=True))
+    assert (fast_path(engine, "flash2").used, fast_path(engine, "flash2").reason) == (False, reason)
+    assert engine.choices["attention"] == "sdpa"
+    selected = build_engine(msgspec.structs.replace(config, attention="flash2"), example=random_batch(packed=True))
+    assert (fast_path(selected, "flash2").used, fast_path(selected, "flash2").reason) == (False, reason)
 
 
 @pytest.mark.parametrize("checkpointing", ["off", "full"])
@@ -100,26 +109,30 @@ def test_compiled_code_with_a_mask_replaces_variable_length_attention_if_faster(
     faster: bool, checkpointing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(engine, "BackgroundCompiler", NoCompiler)
+    monkeypatch.setattr(engine_module, "BackgroundCompiler", FakeBackgroundCompiler)
     monkeypatch.setattr(compilation, "compile_whole", compilation.full_loss)
 
-    def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
-        for way in ways.values():
-            way()
+    def fake_timings(alternatives: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
+        for compute in alternatives.values():
+            compute()
         return {"slow": 1.0, "fast": 0.5 if faster else 1.0}
 
-    monkeypatch.setattr(measuring, "time_alternatives", seconds)
-    config = settings(attend_across_documents=False, activation_checkpointing=checkpointing)
-    built = build(config, steps=LONG, example=batch(packed=True))
-    said = path(built, "attention")
-    wanted = ("sdpa", "path.masked") if faster else ("documents", "path.on")
-    assert (said.choice, said.reason) == wanted
-    assert path(built, "compile").reason == ("path.on" if faster else "path.slower")
-    by_documents = path(built, "varlen_attention")
-    assert (by_documents.used, by_documents.reason) == (not faster, "path.outdone" if faster else "path.on")
-    assert (built.compiled is not None, built.varlen, built.choices["attention"]) == (faster, not faster, wanted[0])
-    given = batch(packed=True)
-    torch.testing.assert_close(built.loss(given), built.eager_loss(given))
+    monkeypatch.setattr(measuring, "time_alternatives", fake_timings)
+    config = tiny_model_config(attend_across_documents=False, activation_checkpointing=checkpointing)
+    engine = build_engine(config, steps=LONG_RUN, example=random_batch(packed=True))
+    selected_path = fast_path(engine, "attention")
+    expected = ("sdpa", "path.masked") if faster else ("documents", "path.on")
+    assert (selected_path.choice, selected_path.reason) == expected
+    assert fast_path(engine, "compile").reason == ("path.on" if faster else "path.slower")
+    varlen_path = fast_path(engine, "varlen_attention")
+    assert (varlen_path.used, varlen_path.reason) == (not faster, "path.outdone" if faster else "path.on")
+    assert (engine.compiled is not None, engine.varlen, engine.choices["attention"]) == (
+        faster,
+        not faster,
+        expected[0],
+    )
+    example = random_batch(packed=True)
+    torch.testing.assert_close(engine.loss(example), engine.eager_loss(example))
 
 
 # --- comparison with the reference ---------------------------------------------------------------------------
@@ -145,13 +158,13 @@ def test_a_wrong_attention_backend_is_not_used(
     attend: Any, reason: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKENDS, "flash", AttentionBackend("flash", attend, lambda *_: None))
-    config = settings(compile="off", attention="flash" if source == "settings" else "auto")
-    built = build(config, recorded={"attention": "flash"} if source == "checkpoint" else None)
-    said = path(built, "attention")
-    assert (said.used, said.reason, said.choice) == (False, reason, "flash")
-    assert built.choices["attention"] == "sdpa"
+    config = tiny_model_config(compile="off", attention="flash" if source == "settings" else "auto")
+    engine = build_engine(config, recorded={"attention": "flash"} if source == "checkpoint" else None)
+    selected_path = fast_path(engine, "attention")
+    assert (selected_path.used, selected_path.reason, selected_path.choice) == (False, reason, "flash")
+    assert engine.choices["attention"] == "sdpa"
     if reason == "path.differs":
-        assert said.error is not None
-        assert said.error > 1e-3 == said.params["tolerance"]
-    reference = build(settings(compile="off"))
-    assert torch.equal(built.loss(batch()), reference.loss(batch()))
+        assert selected_path.error is not None
+        assert selected_path.error > 1e-3 == selected_path.params["tolerance"]
+    reference = build_engine(tiny_model_config(compile="off"))
+    assert torch.equal(engine.loss(random_batch()), reference.loss(random_batch()))

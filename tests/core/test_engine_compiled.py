@@ -16,8 +16,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.engines import LENGTH, ROWS, VOCABULARY, batch, build, compile_key, decoder, path, settings
-from tests.core.trainer import ROOT
+from tests.core.engines import (
+    LENGTH,
+    ROWS,
+    VOCAB_SIZE,
+    build_decoder,
+    build_engine,
+    compile_key,
+    fast_path,
+    random_batch,
+    tiny_model_config,
+)
+from tests.core.trainer_process import ROOT
 from trainer_core.data.loader import Batch
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, StopRequested
@@ -33,7 +43,7 @@ TOLERANCE = measuring.TOLERANCE["fp32"]
 
 def compiled_model(key: CompileKey) -> tuple[Any, measuring.LossOf, measuring.LossOf]:
     """A model with its compiled and its eager loss."""
-    model = decoder(settings(**{"n_layers": key.shape["n_layers"], "dropout": key.shape["dropout"]}))
+    model = build_decoder(tiny_model_config(**{"n_layers": key.shape["n_layers"], "dropout": key.shape["dropout"]}))
     checkpoint_activations(model, key.checkpointing)
     compiled = compilation.compile_whole(model, key)
     return (
@@ -43,7 +53,7 @@ def compiled_model(key: CompileKey) -> tuple[Any, measuring.LossOf, measuring.Lo
     )
 
 
-COMPILES = """
+COMPILE_SCRIPT = """
 import os, torch
 from trainer_core.train.engine import compilation
 assert " " in torch.__file__
@@ -52,92 +62,96 @@ assert torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(64)).shap
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and inductor quotes all paths")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="symbolic links need privileges on Windows, and inductor quotes all paths there"
+)
 def test_compilation_works_if_the_path_of_torch_contains_a_space(compiler: Path, tmp_path: Path) -> None:
-    place = tmp_path / "my traindeck"
-    place.symlink_to(Path(torch.__file__).parents[1], target_is_directory=True)
-    paths = os.pathsep.join([str(place), str(ROOT)])
-    given = {**os.environ, "PYTHONPATH": paths, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", COMPILES], env=given, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
+    link = tmp_path / "my traindeck"
+    link.symlink_to(Path(torch.__file__).parents[1], target_is_directory=True)
+    paths = os.pathsep.join([str(link), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    result = subprocess.run(
+        [sys.executable, "-c", COMPILE_SCRIPT], env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
 
 
 @pytest.mark.skipif(not torch.version.cuda, reason="only CUDA builds of torch look for a toolkit")
 def test_a_cuda_toolkit_without_a_driver_causes_no_warning(tmp_path: Path) -> None:
-    given = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
     program = "from trainer_core.train.engine import compilation; compilation.fix_extensions()"
-    done = subprocess.run([sys.executable, "-c", program], env=given, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_batches_of_any_width_share_one_graph_with_chunked_loss(compiler: Path) -> None:
-    key = compile_key(settings(n_layers=1), varying=True, chunk=2 * LENGTH + 5)
-    model, compiled, plain = compiled_model(key)
+    key = compile_key(tiny_model_config(n_layers=1), varying=True, chunk=2 * LENGTH + 5)
+    model, compiled, eager = compiled_model(key)
     for length in (23, LENGTH, 16):
-        example = batch(length)
+        example = random_batch(length)
         assert key.adapt(example) is not None
         with torch.compiler.set_stance("default" if length == 23 else "fail_on_recompile"):
-            assert measuring.loss_difference(model, compiled, plain, example) < TOLERANCE
+            assert measuring.loss_difference(model, compiled, eager, example) < TOLERANCE
 
 
-def test_packed_sequences_with_dropout_and_selective_checkpointing(compiler: Path) -> None:
-    key = compile_key(settings(n_layers=1, dropout=0.3), segments=True, checkpointing="selective")
-    model, compiled, plain = compiled_model(key)
-    assert measuring.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
+def test_compiled_packed_sequences_equal_eager_ones_with_dropout_and_selective_checkpointing(compiler: Path) -> None:
+    key = compile_key(tiny_model_config(n_layers=1, dropout=0.3), segments=True, checkpointing="selective")
+    model, compiled, eager = compiled_model(key)
+    assert measuring.loss_difference(model, compiled, eager, random_batch(packed=True)) < TOLERANCE
 
 
-def saved_numbers(model: Decoder, loss: measuring.LossOf, given: Batch) -> int:
+def saved_elements(model: Decoder, loss: measuring.LossOf, example: Batch) -> int:
     """Elements that a forward pass saves for its backward, without the weights."""
     weights = {weight.data_ptr() for weight in model.parameters()}
-    held: list[int] = []
+    sizes: list[int] = []
 
-    def hold(tensor: Tensor) -> Tensor:
-        held.append(0 if tensor.data_ptr() in weights else tensor.numel())
+    def record_size(tensor: Tensor) -> Tensor:
+        sizes.append(0 if tensor.data_ptr() in weights else tensor.numel())
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        loss(given)
-    return sum(held)
+    with torch.autograd.graph.saved_tensors_hooks(record_size, lambda tensor: tensor):
+        loss(example)
+    return sum(sizes)
 
 
 def test_activation_memory_budget_changes_neither_loss_nor_gradients(
     compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
-    monkeypatch.setattr(compilation, "is_cached", lambda key: True)  # once is enough here
-    config = settings(compile="on", n_layers=1, activation_memory_budget=0.2)
-    model = decoder(config)
-    built = build(config, model=model)
-    assert path(built, "compile").used
-    assert measuring.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
-    assert saved_numbers(model, built.loss, batch()) < 0.4 * saved_numbers(model, built.eager_loss, batch()), (
-        "without it 0.7"
-    )
+    monkeypatch.setattr(compilation, "is_cached", lambda key: True)  # skips the compilation in a child process
+    config = tiny_model_config(compile="on", n_layers=1, activation_memory_budget=0.2)
+    model = build_decoder(config)
+    engine = build_engine(config, model=model)
+    assert fast_path(engine, "compile").used
+    assert measuring.loss_difference(model, engine.loss, engine.eager_loss, random_batch()) < TOLERANCE
+    assert saved_elements(model, engine.loss, random_batch()) < 0.4 * saved_elements(
+        model, engine.eager_loss, random_batch()
+    ), "0.7 without a budget"
 
 
 def test_compile_on_uses_compiled_code_and_caches_it(
     compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
-    config = settings(compile="on", n_layers=1, dropout=0.3, activation_checkpointing="full")
-    model = decoder(config)
-    built = build(config, model=model)
-    said = path(built, "compile")
-    assert said.used, said
-    assert said.reason == "path.set"
-    assert said.error is not None
-    assert said.error < TOLERANCE
-    assert built.compile_s
-    assert built.choices["compile"] is True
-    assert built.compile_key is not None
-    assert measuring.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
-    with torch.compiler.set_stance("fail_on_recompile"):  # a shape that it was not made for is computed eagerly
-        assert float(built.loss(batch(LENGTH - 4)).detach()) > 0
-    assert compilation.is_cached(built.compile_key)
-    monkeypatch.setattr(compilation.subprocess, "Popen", None)  # the second time nothing is started
-    again = build(config, model=model, recorded=built.choices)
-    assert path(again, "compile").used
-    assert again.choices == built.choices
+    config = tiny_model_config(compile="on", n_layers=1, dropout=0.3, activation_checkpointing="full")
+    model = build_decoder(config)
+    engine = build_engine(config, model=model)
+    compile_path = fast_path(engine, "compile")
+    assert compile_path.used, compile_path
+    assert compile_path.reason == "path.set"
+    assert compile_path.error is not None
+    assert compile_path.error < TOLERANCE
+    assert engine.compile_s
+    assert engine.choices["compile"] is True
+    assert engine.compile_key is not None
+    assert measuring.loss_difference(model, engine.loss, engine.eager_loss, random_batch()) < TOLERANCE
+    with torch.compiler.set_stance("fail_on_recompile"):  # another shape is computed eagerly
+        assert float(engine.loss(random_batch(LENGTH - 4)).detach()) > 0
+    assert compilation.is_cached(engine.compile_key)
+    monkeypatch.setattr(compilation.subprocess, "Popen", None)  # fails if a process is started
+    second = build_engine(config, model=model, recorded=engine.choices)
+    assert fast_path(second, "compile").used
+    assert second.choices == engine.choices
 
 
 def recorded_graphs() -> int:
@@ -151,13 +165,13 @@ def recorded_graphs() -> int:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
-def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, name: str) -> None:
+def test_a_cuda_graph_is_correct_for_other_batches_and_weights(empty_cache: Path, name: str) -> None:
     device = torch.device("cuda", 0)
     if compilation.unavailable_reason(device) is not None:
         pytest.skip("needs a compiler")
-    config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
-    model = decoder(config).to(device)
-    built = select.build_engine(
+    config = tiny_model_config(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
+    model = build_decoder(config).to(device)
+    engine = select.build_engine(
         config,
         model,
         device,
@@ -169,20 +183,20 @@ def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, 
         total_steps=3,
         recorded={},
     )
-    assert built.switch is not None
-    built.switch.finish(batch().to(device))
-    assert path(built, "cuda_graphs").used, path(built, "cuda_graphs")
+    assert engine.switch is not None
+    engine.switch.finish(random_batch().to(device))
+    assert fast_path(engine, "cuda_graphs").used, fast_path(engine, "cuda_graphs")
     recorded = recorded_graphs()
     assert recorded > 0
     for number in range(5):
-        given = batch()
-        given = replace(given, input_ids=(given.input_ids + number) % VOCABULARY).to(device)
-        difference = measuring.loss_difference(model, built.loss, built.eager_loss, given, built.precision)
+        example = random_batch()
+        example = replace(example, input_ids=(example.input_ids + number) % VOCAB_SIZE).to(device)
+        difference = measuring.loss_difference(model, engine.loss, engine.eager_loss, example, engine.precision)
         assert difference < measuring.TOLERANCE[name]
         for weight in model.parameters():
-            weight.data.mul_(0.8)  # in place, as an update changes them
+            weight.data.mul_(0.8)  # in place, like an update
     assert recorded_graphs() == recorded, "recorded again instead of replayed"
-    built.reset_graphs()
+    engine.reset_graphs()
 
 
 def test_the_compiler_process_runs_at_lower_priority() -> None:
@@ -192,87 +206,92 @@ def test_the_compiler_process_runs_at_lower_priority() -> None:
         "'import psutil; print(int(psutil.Process().nice()))']);"
         "print(int(own), int(psutil.Process().nice()), int(below))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    usual, own, below = map(int, done.stdout.split())
-    assert usual != own == below
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    default, lowered, child = map(int, result.stdout.split())
+    assert default != lowered == child
     command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compilation"]
     with subprocess.Popen(
         command, cwd=ROOT, env=child_process.environment(), stdin=subprocess.PIPE
     ) as compiler_process:
         try:
-            while not any(int(process.nice()) == own for process in with_children(compiler_process.pid)):
+            while not any(int(process.nice()) == lowered for process in process_tree(compiler_process.pid)):
                 assert compiler_process.poll() is None
                 time.sleep(0.05)
         finally:
             child_process.kill_tree(compiler_process)
 
 
-def with_children(pid: int) -> list[psutil.Process]:
+def process_tree(pid: int) -> list[psutil.Process]:
     """On Windows the started process is the launcher of the environment, and its child is Python."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
-def test_whether_a_graph_fits_depends_on_the_shape_alone() -> None:
-    fixed = compile_key(settings())
-    misfits = batch(LENGTH - 1), batch(rows=ROWS - 1), batch(packed=True)
-    assert [fixed.adapt(one) is not None for one in (batch(), *misfits)] == [True, False, False, False]
-    varying = compile_key(settings(), varying=True, segments=True)
-    for length, fits in ((15, False), (16, True), (LENGTH, True), (LENGTH + 1, False)):
-        for given in (batch(length, packed=True), batch(length)):
-            assert (varying.adapt(given) is not None) == fits
+def test_a_graph_is_used_for_batches_of_its_shape_only() -> None:
+    fixed = compile_key(tiny_model_config())
+    unsuitable = random_batch(LENGTH - 1), random_batch(rows=ROWS - 1), random_batch(packed=True)
+    assert [fixed.adapt(example) is not None for example in (random_batch(), *unsuitable)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    varying = compile_key(tiny_model_config(), varying=True, segments=True)
+    for length, suitable in ((15, False), (16, True), (LENGTH, True), (LENGTH + 1, False)):
+        for example in (random_batch(length, packed=True), random_batch(length)):
+            assert (varying.adapt(example) is not None) == suitable
 
 
 # --- failures -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache of compiled code."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     return tmp_path
 
 
-def assert_eager(built: Any, reason: str) -> str:
-    """Checks that the run stays eager; returns the reason in words."""
-    said = path(built, "compile")
-    assert (said.used, said.reason) == (False, reason)
-    assert built.choices["compile"] is False
-    assert (built.compile_s is None) == (reason == "path.no_compiler")
-    assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
-    return str(said.params.get("reason", ""))
+def assert_eager(engine: Any, reason: str) -> str:
+    """Check that the run is eager; returns the text of the reason."""
+    compile_path = fast_path(engine, "compile")
+    assert (compile_path.used, compile_path.reason) == (False, reason)
+    assert engine.choices["compile"] is False
+    assert (engine.compile_s is None) == (reason == "path.no_compiler")
+    assert torch.equal(engine.loss(random_batch()), engine.eager_loss(random_batch()))
+    return str(compile_path.params.get("reason", ""))
 
 
-def test_a_run_without_a_compiler_is_eager(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", str(own_cache / "nowhere"))
-    assert_eager(build(settings(compile="on")), "path.no_compiler")
+def test_a_run_without_a_compiler_is_eager(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", str(empty_cache / "nowhere"))
+    assert_eager(build_engine(tiny_model_config(compile="on")), "path.no_compiler")
 
 
-def script(folder: Path, text: str) -> str:
+def fake_compiler(folder: Path, text: str) -> str:
     if sys.platform == "win32" or shutil.which("sh") is None:
         pytest.skip("needs a shell script in place of a compiler")
-    place = folder / "c++"
-    place.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    place.chmod(0o755)
-    return str(place)
+    link = folder / "c++"
+    link.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    link.chmod(0o755)
+    return str(link)
 
 
-def test_if_the_compiler_fails_the_run_is_eager(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_eager_if_the_compiler_fails(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = 'case "$*" in *-version*) exec g++ "$@";; esac'
-    monkeypatch.setenv("CXX", script(own_cache, f"{version}\necho 'error: nothing works' >&2; exit 1"))
-    assert "nothing works" in assert_eager(build(settings(compile="on", n_layers=1)), "path.failed")
+    monkeypatch.setenv("CXX", fake_compiler(empty_cache, f"{version}\necho 'error: nothing works' >&2; exit 1"))
+    assert "nothing works" in assert_eager(build_engine(tiny_model_config(compile="on", n_layers=1)), "path.failed")
 
 
-def test_a_compiler_that_takes_too_long_is_ended(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", script(own_cache, "sleep 600"))
+def test_a_compiler_that_takes_too_long_is_ended(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", fake_compiler(empty_cache, "sleep 600"))
     monkeypatch.setattr(compilation, "TIMEOUT_S", 0.3)
     before = psutil.Process().children(recursive=True)  # of earlier tests
-    assert "took more than" in assert_eager(build(settings(compile="on")), "path.failed")
+    assert "took more than" in assert_eager(build_engine(tiny_model_config(compile="on")), "path.failed")
     assert psutil.Process().children(recursive=True) == before
 
 
-class StopsAt(NullReporter):
+class StopWhenFileExists(NullReporter):
     """Requests a stop as soon as a file exists, and records the processes that ran then."""
 
     def __init__(self, file: Path) -> None:
@@ -281,16 +300,18 @@ class StopsAt(NullReporter):
 
     def poll(self) -> None:
         if self.file.exists():
-            self.running = [one for one in psutil.Process().children(recursive=True) if one not in self._before]
+            self.running = [
+                process for process in psutil.Process().children(recursive=True) if process not in self._before
+            ]
             raise StopRequested
 
 
-def test_a_stop_during_compilation_leaves_no_process(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = own_cache / "begun"
-    monkeypatch.setenv("CXX", script(own_cache, f"touch '{begun}'; sleep 600"))
-    reporter = StopsAt(begun)
+def test_a_stop_during_compilation_leaves_no_process(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = empty_cache / "begun"
+    monkeypatch.setenv("CXX", fake_compiler(empty_cache, f"touch '{started}'; sleep 600"))
+    reporter = StopWhenFileExists(started)
     with pytest.raises(StopRequested):
-        build(settings(compile="on", n_layers=1), reporter=reporter)
-    assert len(reporter.running) >= 2  # ours and its compiler
+        build_engine(tiny_model_config(compile="on", n_layers=1), reporter=reporter)
+    assert len(reporter.running) >= 2  # the child process and its compiler
     _, alive = psutil.wait_procs(reporter.running, timeout=10)
     assert not alive

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.core.trainer import TINY, Ended, environment, run, text_file
+from tests.core.trainer_process import TINY, TrainerResult, environment, run, text_file
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -29,8 +29,8 @@ SHORT = (*TINY, "--max-steps", "4", "--eval-steps", "2", "--save-steps", "2")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a run called 甲 run."""
     home = tmp_path_factory.mktemp("主 home")
-    ended = run(home, "train", *SHORT, "--data", str(text_file(home)), "--run-dir", str(home / "runs" / "甲 run"))
-    assert ended.code == 0, ended.stderr
+    result = run(home, "train", *SHORT, "--data", str(text_file(home)), "--run-dir", str(home / "runs" / "甲 run"))
+    assert result.code == 0, result.stderr
     return home
 
 
@@ -38,7 +38,7 @@ def newest(home: Path) -> Path:
     return checkpoint_dir.list_checkpoints(home / "runs" / "甲 run" / "checkpoints")[-1]
 
 
-def export(home: Path, *arguments: str) -> Ended:
+def export(home: Path, *arguments: str) -> TrainerResult:
     return run(home, "export", *arguments)
 
 
@@ -46,17 +46,17 @@ def test_transformers_computes_the_same_logits_and_ids(trained: Path, tmp_path: 
     transformers = pytest.importorskip("transformers")
     target = tmp_path / "模型 out"
     assert export(trained, "甲 run", str(target)).code == 0
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
+    reference = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
     model, codec, _ = generate.load_model(newest(trained), torch.device("cpu"))
     text = "Line 7: 7 plus 8 is 15. 第7行。\n"
     ids = transformers.AutoTokenizer.from_pretrained(target)(text, add_special_tokens=False)["input_ids"]
     assert ids == codec.encode(text)
     with torch.no_grad():
         tokens = torch.tensor([ids])
-        torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
-    written = theirs.generate(tokens, max_new_tokens=8)
-    assert written.max() < model.config.n_tokens  # never a row that stands for nothing
-    assert set(theirs.generation_config.eos_token_id) == codec.stop_token_ids
+        torch.testing.assert_close(model(tokens), reference(tokens).logits, rtol=1e-4, atol=1e-5)
+    generated = reference.generate(tokens, max_new_tokens=8)
+    assert generated.max() < model.config.n_tokens  # no padding token
+    assert set(reference.generation_config.eos_token_id) == codec.stop_token_ids
 
 
 def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path) -> None:
@@ -72,21 +72,21 @@ def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path
     assert "| Data | 文本 text.txt |" in card
     assert "| Steps | 4 |" in card
     assert f"| Eval loss of this checkpoint | {info.eval_loss:.4f} |" in card
-    assert str(trained) not in card  # nobody else's business
+    assert str(trained) not in card  # no private paths
     chinese = tmp_path / "中文"
     assert export(trained, "latest", str(chinese), "--language", "zh").code == 0
     assert "| 步数 | 4 |" in (chinese / "README.md").read_text(encoding="utf-8")
 
 
 def test_other_files_of_a_checkpoint_are_not_exported(trained: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    shutil.copytree(newest(trained), theirs)
-    (theirs / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
-    checkpoint_dir.write_manifest(theirs, 4, "final", None)
-    assert checkpoint_dir.find_problem(theirs) is None
-    hugging_face.export(theirs, tmp_path / "model", NullReporter())
-    made = {path.name for path in (tmp_path / "model").iterdir()}
-    assert made == {*hugging_face._EXPORTED_FILES, "generation_config.json", "README.md"}
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(newest(trained), checkpoint)
+    (checkpoint / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
+    checkpoint_dir.write_manifest(checkpoint, 4, "final", None)
+    assert checkpoint_dir.find_problem(checkpoint) is None
+    hugging_face.export(checkpoint, tmp_path / "model", NullReporter())
+    exported = {path.name for path in (tmp_path / "model").iterdir()}
+    assert exported == {*hugging_face._EXPORTED_FILES, "generation_config.json", "README.md"}
 
 
 def test_the_chat_template_is_exported(tmp_path: Path) -> None:
@@ -95,36 +95,36 @@ def test_the_chat_template_is_exported(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {n} plus 1?", "response": f"It is {n + 1}."} for n in range(60)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     flags = (*SHORT, "--max-seq-len", "128", "--tokenizer", str(model_folder(tmp_path / "given", "llama3")))
-    ended = run(tmp_path, "train", *flags, "--data", str(data), "--run-dir", str(tmp_path / "run"))
-    assert ended.code == 0, ended.stderr
+    result = run(tmp_path, "train", *flags, "--data", str(data), "--run-dir", str(tmp_path / "run"))
+    assert result.code == 0, result.stderr
     assert export(tmp_path, str(tmp_path / "run"), str(tmp_path / "out")).code == 0
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     chat = [{"role": "user", "content": "Sure?"}]
-    prompt = theirs.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    prompt = reference.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
     assert prompt == Codec.load(tmp_path / "run" / "tokenizer.json").encode_prompt("Sure?")
 
 
-def test_a_folder_with_files_is_refused_and_unchanged(trained: Path, tmp_path: Path) -> None:
+def test_a_folder_with_files_is_rejected_and_unchanged(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
-    ended = export(trained, "latest", str(tmp_path))
-    assert (ended.code, ended.error.code) == (2, "export.not_empty")
+    result = export(trained, "latest", str(tmp_path))
+    assert (result.code, result.error.code) == (2, "export.not_empty")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_drive_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_the_root_of_a_drive_is_rejected(trained: Path, tmp_path: Path) -> None:
     for root in (tmp_path.anchor, f"{tmp_path.anchor}."):
-        ended = export(trained, "latest", root)
-        assert (ended.code, ended.error.code) == (2, "export.drive")
-        assert ended.error.params == {"path": tmp_path.anchor, "example": str(Path(tmp_path.anchor, "model"))}
+        result = export(trained, "latest", root)
+        assert (result.code, result.error.code) == (2, "export.drive")
+        assert result.error.params == {"path": tmp_path.anchor, "example": str(Path(tmp_path.anchor, "model"))}
 
 
 @pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
-def test_a_name_invalid_on_windows_is_refused(name: str) -> None:
-    with pytest.raises(TraindeckError) as refused:
+def test_a_name_invalid_on_windows_is_rejected(name: str) -> None:
+    with pytest.raises(TraindeckError) as error:
         hugging_face.resolve_target(Path("out", name), windows=True)
-    assert refused.value.code == "export.bad_name"
-    other = str(refused.value.params["other"])
-    assert hugging_face.resolve_target(Path("out", other), windows=True).name == other
+    assert error.value.code == "export.bad_name"
+    suggested = str(error.value.params["other"])
+    assert hugging_face.resolve_target(Path("out", suggested), windows=True).name == suggested
 
 
 def test_long_and_non_latin_names_are_accepted() -> None:
@@ -132,25 +132,25 @@ def test_long_and_non_latin_names_are_accepted() -> None:
         assert hugging_face.resolve_target(Path("out", name), windows=True) == Path.cwd() / "out" / name
 
 
-def test_a_file_or_a_path_below_a_file_is_refused(trained: Path, tmp_path: Path) -> None:
+def test_a_file_or_a_path_below_a_file_is_rejected(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert export(trained, "latest", str(tmp_path / "file")).error.code == "export.not_empty"
-    below = export(trained, "latest", str(tmp_path / "file" / "out"))
-    assert (below.code, below.error.code) == (1, "disk.not_writable")
+    result = export(trained, "latest", str(tmp_path / "file" / "out"))
+    assert (result.code, result.error.code) == (1, "disk.not_writable")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links want a privilege there")
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links need privileges on Windows")
 def test_a_link_to_an_empty_folder_is_followed(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
-    ended = export(trained, "latest", str(tmp_path / "link"))
-    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, f"Exported to {tmp_path / 'real'}")
+    result = export(trained, "latest", str(tmp_path / "link"))
+    assert (result.code, result.stderr.splitlines()[-1]) == (0, f"Exported to {tmp_path / 'real'}")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "model.safetensors").is_file()
 
 
-def copy_of(checkpoint: Path, folder: Path) -> Path:
+def copy_checkpoint(checkpoint: Path, folder: Path) -> Path:
     target = folder / "checkpoints" / checkpoint.name
     target.mkdir(parents=True)
     for file in checkpoint.iterdir():
@@ -158,14 +158,14 @@ def copy_of(checkpoint: Path, folder: Path) -> Path:
     return target
 
 
-def test_damaged_weights_are_refused_and_nothing_remains(trained: Path, tmp_path: Path) -> None:
-    damaged = copy_of(newest(trained), tmp_path / "run")
+def test_damaged_weights_are_rejected_and_no_files_remain(trained: Path, tmp_path: Path) -> None:
+    damaged = copy_checkpoint(newest(trained), tmp_path / "run")
     weights = bytearray((damaged / "model.safetensors").read_bytes())
     weights[-5] ^= 1
     (damaged / "model.safetensors").write_bytes(weights)
-    ended = export(trained, str(damaged), str(tmp_path / "out"))
-    assert ended.error.code == "checkpoint.damaged"
-    assert ended.error.params["reason"] == "the content of “model.safetensors” has changed"
+    result = export(trained, str(damaged), str(tmp_path / "out"))
+    assert result.error.code == "checkpoint.damaged"
+    assert result.error.params["reason"] == "the content of “model.safetensors” has changed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -174,27 +174,27 @@ def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning(trained: Path, tm
     shutil.copytree(trained, home)
     damaged = newest(home)
     (damaged / "model.safetensors").write_bytes(b"short")
-    ended = export(home, "latest", str(tmp_path / "out"))
-    assert ended.code == 0
-    (warning,) = ended.of(protocol.Warn)
+    result = export(home, "latest", str(tmp_path / "out"))
+    assert result.code == 0
+    (warning,) = result.events_of(protocol.Warn)
     assert (warning.code, warning.params["path"]) == ("checkpoint.skipped", damaged.name)
     older = damaged.parent / "step-00000002" / "model.safetensors"
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == older.read_bytes()
     command = ["generate", "latest", "--prompt", "x", "--max-tokens", "1"]
-    written = subprocess.run(
+    generated = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "trainer_core", *command],
         capture_output=True, env=environment(home), cwd=home, timeout=60, check=True,
     )  # fmt: skip
-    assert f"The checkpoint {damaged.name} is damaged" in written.stderr.decode("utf-8")
+    assert f"The checkpoint {damaged.name} is damaged" in generated.stderr.decode("utf-8")
 
 
 def test_a_stop_leaves_no_files(trained: Path, tmp_path: Path) -> None:
-    class Stopping(NullReporter):
+    class StopAtFirstPoll(NullReporter):
         def poll(self) -> None:
             raise StopRequested("stopped")
 
     with pytest.raises(StopRequested):
-        hugging_face.export(newest(trained), tmp_path / "out", Stopping())
+        hugging_face.export(newest(trained), tmp_path / "out", StopAtFirstPoll())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -208,6 +208,6 @@ def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) ->
 @pytest.mark.skipif(os.name == "nt" or (hasattr(os, "geteuid") and os.geteuid() == 0), reason="root writes anywhere")
 def test_a_folder_without_write_permission_is_reported(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
-    with pytest.raises(TraindeckError) as refused:
+    with pytest.raises(TraindeckError) as error:
         hugging_face.export(newest(trained), tmp_path / "locked" / "out", NullReporter())
-    assert refused.value.code == "disk.not_writable"
+    assert error.value.code == "disk.not_writable"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.engines import CPU, FP32, LENGTH, VOCABULARY, batch, decoder, settings
+from tests.core.engines import CPU, FP32, LENGTH, VOCAB_SIZE, build_decoder, random_batch, tiny_model_config
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader
 from trainer_core.data.prepare import prepare
@@ -28,61 +28,62 @@ from trainer_core.train.optimizers import build_optimizer
 CUDA = torch.device("cuda", 0)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
-SUMS = 1e-5  # relative: fp32 sums in another order; below 1e-6 was seen
-BATCHES = [batch(), batch(packed=True)]
-KINDS = ["one document", "several documents"]
+ROUNDING = 1e-5  # relative error of fp32 sums in another order; measured below 1e-6
+BATCHES = [random_batch(), random_batch(packed=True)]
+BATCH_IDS = ["one document", "several documents"]
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """On a busy machine, several threads would wait for each other at every small operation."""
+    """On a busy machine, threads would wait for each other in every small operation."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
 
-# --- threads of the CPU -------------------------------------------------------------------------------------
+# --- CPU threads -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [0, 100], ids=["whole", "chunked"])
 def test_two_threads_compute_the_same_as_one(chunk: int) -> None:
-    model = decoder(settings(hidden_dim=128, mlp_dim=256, max_seq_len=128))  # large enough that torch divides its work
+    # Large enough for torch to use both threads.
+    model = build_decoder(tiny_model_config(hidden_dim=128, mlp_dim=256, max_seq_len=128))
 
-    def by(count: int) -> measuring.LossOf:
-        def loss(given: Batch) -> Tensor:
-            torch.set_num_threads(count)  # for its backward, too
-            return batch_loss(model, given, chunk=chunk)
+    def loss_with(count: int) -> measuring.LossOf:
+        def loss(batch: Batch) -> Tensor:
+            torch.set_num_threads(count)  # also for backward
+            return batch_loss(model, batch, chunk=chunk)
 
         return loss
 
-    assert measuring.loss_difference(model, by(2), by(1), batch(128, 8)) < SUMS
+    assert measuring.loss_difference(model, loss_with(2), loss_with(1), random_batch(128, 8)) < ROUNDING
 
 
-# --- the loss in parts, in fp16 ---------------------------------------------------------------------------------
+# --- chunked loss in fp16 ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0**8], ids=["in range", "overflows at first"])
 def test_in_fp16_losses_are_compared_with_loss_scaling(factor: float) -> None:
     fp16 = Precision.from_name("fp16", CPU)
-    model, given = decoder(settings()), batch()
+    model, batch = build_decoder(tiny_model_config()), random_batch()
     engine = Engine(model, fp16, chunk=16)
     received: list[tuple[float, float]] = []
 
-    def watched(loss: measuring.LossOf) -> measuring.LossOf:
-        def of(part: Batch, grad_scale: Tensor) -> Tensor:
-            summed = factor * loss(part, factor * grad_scale)
-            summed.register_hook(lambda gradient: received.append((float(gradient), float(grad_scale))))
-            return summed
+    def with_gradient_hook(loss: measuring.LossOf) -> measuring.LossOf:
+        def hooked_loss(part: Batch, grad_scale: Tensor) -> Tensor:
+            scaled_loss = factor * loss(part, factor * grad_scale)
+            scaled_loss.register_hook(lambda gradient: received.append((float(gradient), float(grad_scale))))
+            return scaled_loss
 
-        return of
+        return hooked_loss
 
-    parts, whole = watched(engine.eager_loss), watched(Engine(model, fp16).eager_loss)
-    assert measuring.loss_difference(model, parts, whole, given, fp16) < 2e-3
+    chunked, full = with_gradient_hook(engine.eager_loss), with_gradient_hook(Engine(model, fp16).eager_loss)
+    assert measuring.loss_difference(model, chunked, full, batch, fp16) < 2e-3
     assert all(gradient == scale for gradient, scale in received)
-    begins = 2.0**16 / given.loss_tokens  # as GradScaler does
-    wanted = [begins, begins] if factor == 1.0 else [begins, begins / 16, begins / 16]
-    assert [scale for _, scale in received] == pytest.approx(wanted)
+    first_scale = 2.0**16 / batch.loss_tokens  # the initial scale of GradScaler
+    expected = [first_scale, first_scale] if factor == 1.0 else [first_scale, first_scale / 16, first_scale / 16]
+    assert [scale for _, scale in received] == pytest.approx(expected)
 
 
 # --- padded vocabulary -----------------------------------------------------------------------------
@@ -91,16 +92,18 @@ def test_in_fp16_losses_are_compared_with_loss_scaling(factor: float) -> None:
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
 def plain_and_padded(request: pytest.FixtureRequest) -> tuple[Decoder, Decoder]:
     """A model, and the same with padding rows, many of which are more likely than any token."""
-    plain, padded = (decoder(settings(vocab_multiple=many, tie_embeddings=request.param)) for many in (1, 100))
+    plain, padded = (
+        build_decoder(tiny_model_config(vocab_multiple=multiple, tie_embeddings=request.param)) for multiple in (1, 100)
+    )
     assert (plain.config.vocab_size, padded.config.vocab_size, padded.config.unpadded_vocab_size) == (
         64,
         100,
-        VOCABULARY,
+        VOCAB_SIZE,
     )
     weights = plain.state_dict()
     for name, weight in padded.state_dict().items():
         weight[: len(weights[name])] = weights[name]
-    padded.state_dict()["lm_head.weight"][VOCABULARY:] *= 20
+    padded.state_dict()["lm_head.weight"][VOCAB_SIZE:] *= 20
     return plain, padded
 
 
@@ -108,9 +111,9 @@ def test_padding_changes_neither_hidden_states_nor_logits_of_tokens(
     plain_and_padded: tuple[Decoder, Decoder],
 ) -> None:
     plain, padded = plain_and_padded
-    ids = batch().input_ids
+    ids = random_batch().input_ids
     assert torch.equal(padded.forward_hidden(ids), plain.forward_hidden(ids))
-    assert measuring.relative_error([padded(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
+    assert measuring.relative_error([padded(ids)[..., :VOCAB_SIZE]], [plain(ids)]) < ROUNDING
 
 
 def gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
@@ -121,27 +124,27 @@ def gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
 def test_padding_adds_exactly_its_share_of_the_softmax_to_the_loss(
     plain_and_padded: tuple[Decoder, Decoder], chunk: int
 ) -> None:
-    """The likelihood of a token is that among the tokens times 1 - share of the padding."""
+    """Padding with the share p of the softmax multiplies the probability of each token by 1 - p."""
     plain, padded = plain_and_padded
-    given = batch()
-    share = padded(given.input_ids).double().softmax(-1)[..., VOCABULARY:].sum(-1)
-    added = -torch.log1p(-share)[given.labels != IGNORE_INDEX].sum()
-    own, loss = batch_loss(plain, given), batch_loss(padded, given, chunk=chunk)
-    wanted = gradients(padded, added)
-    for whole, part in zip(wanted, gradients(plain, own), strict=True):
-        whole[: len(part)] += part
-    assert measuring.relative_error([loss], [own + added]) < SUMS
-    assert measuring.relative_error(gradients(padded, loss), wanted) < SUMS
+    batch = random_batch()
+    share = padded(batch.input_ids).double().softmax(-1)[..., VOCAB_SIZE:].sum(-1)
+    added = -torch.log1p(-share)[batch.labels != IGNORE_INDEX].sum()
+    plain_loss, loss = batch_loss(plain, batch), batch_loss(padded, batch, chunk=chunk)
+    expected = gradients(padded, added)
+    for full, part in zip(expected, gradients(plain, plain_loss), strict=True):
+        full[: len(part)] += part
+    assert measuring.relative_error([loss], [plain_loss + added]) < ROUNDING
+    assert measuring.relative_error(gradients(padded, loss), expected) < ROUNDING
 
 
 def test_padding_tokens_are_never_generated(plain_and_padded: tuple[Decoder, Decoder]) -> None:
     prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
-    likeliest = plain_and_padded[1](torch.tensor(prompts[:1])).argmax(-1)
-    assert int(likeliest.max()) >= VOCABULARY, "else this shows nothing"
-    answers, wanted = (
+    most_likely = plain_and_padded[1](torch.tensor(prompts[:1])).argmax(-1)
+    assert int(most_likely.max()) >= VOCAB_SIZE, "without a likely padding token the test proves nothing"
+    padded_answers, expected = (
         generate_batch(model, prompts, [12] * 3, frozenset(), lambda: None) for model in plain_and_padded
     )
-    assert answers == wanted
+    assert padded_answers == expected
     for sampling in (SamplingParams(temperature=0), SamplingParams(temperature=1.0, top_k=0, top_p=1.0, seed=3)):
         texts = [
             list(generate_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_padded
@@ -152,67 +155,70 @@ def test_padding_tokens_are_never_generated(plain_and_padded: tuple[Decoder, Dec
 # --- mixed precision ------------------------------------------------------------------------------------
 
 
-def step_of(engine: Engine, given: Batch) -> tuple[list[Tensor], list[Tensor]]:
-    """Loss and gradients as a step of training has them, scaled for backward where the precision needs it."""
-    model, device_type = engine.model, given.input_ids.device.type
+def step_loss_and_gradients(engine: Engine, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """Loss and unscaled gradients of a training step, with a GradScaler where the precision needs it."""
+    model, device_type = engine.model, batch.input_ids.device.type
     optimizer = build_optimizer(model, Config())
     scaler = torch.amp.GradScaler(device_type, enabled=engine.precision.needs_scaler)
-    loss = engine.loss(given) / given.loss_tokens
+    loss = engine.loss(batch) / batch.loss_tokens
     torch.autograd.backward(scaler.scale(loss))
     scaler.unscale_(optimizer)
-    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
     optimizer.zero_grad(set_to_none=True)
-    return [loss.detach()], found
+    return [loss.detach()], grads
 
 
 @pytest.mark.parametrize("chunk", [0, 10], ids=["whole", "chunked"])
-@pytest.mark.parametrize("given", BATCHES, ids=KINDS)
+@pytest.mark.parametrize("batch", BATCHES, ids=BATCH_IDS)
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 @pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=needs_gpu)], ids=str)
 def test_gradients_in_mixed_precision_equal_those_in_fp32_within_tolerance(
-    device: torch.device, name: str, given: Batch, chunk: int
+    device: torch.device, name: str, batch: Batch, chunk: int
 ) -> None:
-    model, given = decoder(settings()).to(device), given.to(device)
-    narrow = step_of(Engine(model, Precision.from_name(name, device), chunk=chunk), given)
-    exact = step_of(Engine(model, Precision.from_name("fp32", device)), given)
-    assert len(narrow[1]) == len(list(model.parameters()))
-    errors = [measuring.relative_error(*pair) for pair in zip(narrow, exact, strict=True)]
+    model, batch = build_decoder(tiny_model_config()).to(device), batch.to(device)
+    low_precision = step_loss_and_gradients(Engine(model, Precision.from_name(name, device), chunk=chunk), batch)
+    exact = step_loss_and_gradients(Engine(model, Precision.from_name("fp32", device)), batch)
+    assert len(low_precision[1]) == len(list(model.parameters()))
+    errors = [measuring.relative_error(*pair) for pair in zip(low_precision, exact, strict=True)]
     assert max(errors) < measuring.TOLERANCE[name]
-    assert max(errors) > 10 * SUMS, "it was fp32 after all"
+    assert max(errors) > 10 * ROUNDING, "computed in fp32"
 
 
 @pytest.fixture
-def products() -> Iterator[None]:
-    """In fp32 as before, afterwards."""
+def restored_precision() -> Iterator[None]:
+    """Restores the precision of fp32 matrix products after the test."""
     before = torch.get_float32_matmul_precision()
     yield
     torch.set_float32_matmul_precision(before)
 
 
 @needs_gpu
-@pytest.mark.parametrize("given", BATCHES, ids=KINDS)
-def test_gradients_with_tf32_equal_those_in_fp32_within_tolerance(products: None, given: Batch) -> None:
+@pytest.mark.parametrize("batch", BATCHES, ids=BATCH_IDS)
+def test_gradients_with_tf32_equal_those_in_fp32_within_tolerance(restored_precision: None, batch: Batch) -> None:
     if not native_bf16(CUDA):
         pytest.skip("no TF32 on this GPU")
-    model = decoder(settings(hidden_dim=256, mlp_dim=512)).to(CUDA)
+    model = build_decoder(tiny_model_config(hidden_dim=256, mlp_dim=512)).to(CUDA)
 
-    def by(products: str) -> measuring.LossOf:
-        def loss(given: Batch) -> Tensor:
-            torch.set_float32_matmul_precision(products)  # for its backward, too
-            return Engine(model, FP32).loss(given)
+    def loss_with(precision: str) -> measuring.LossOf:
+        def loss(batch: Batch) -> Tensor:
+            torch.set_float32_matmul_precision(precision)  # also for backward
+            return Engine(model, FP32).loss(batch)
 
         return loss
 
-    assert measuring.loss_difference(model, by("high"), by("highest"), given.to(CUDA)) < measuring.TOLERANCE["tf32"]
+    assert (
+        measuring.loss_difference(model, loss_with("high"), loss_with("highest"), batch.to(CUDA))
+        < measuring.TOLERANCE["tf32"]
+    )
 
 
 # --- pinned memory and the transfer stream ------------------------------------------------------------------
 
-STEPS, PER_STEP = 40, 2
+STEPS, BATCHES_PER_STEP = 40, 2
 
 
 def loader(folder: Path, device_type: str) -> BatchLoader:
-    """Batches of 2 MiB a tensor, whose copies take longer than it takes to ask for what comes next."""
+    """Batches of 2 MiB per tensor: a copy takes longer than the request for the next batch."""
     text = folder / "text.txt"
     if not text.exists():
         text.write_text("".join(random.Random(0).choices("abcdefgh \n", k=1_200_000)), encoding="utf-8")
@@ -221,25 +227,28 @@ def loader(folder: Path, device_type: str) -> BatchLoader:
 
 
 def tensors(batches: list[Batch]) -> list[Tensor]:
-    return [tensor for given in batches for tensor in given.tensors()]
+    return [tensor for batch in batches for tensor in batch.tensors()]
 
 
 @needs_gpu
-@pytest.mark.parametrize("busy", [True, False], ids=["while it computes", "while it waits"])
-def test_batches_arrive_unchanged_on_a_gpu(tmp_path: Path, busy: bool) -> None:
-    made, sent = loader(tmp_path, "cpu"), loader(tmp_path, "cuda")
-    arriving = WindowLoader(sent.step_batches(0, PER_STEP), CUDA)
-    arrived: list[list[Tensor]] = []
+@pytest.mark.parametrize("computing", [True, False], ids=["GPU busy", "GPU idle"])
+def test_batches_arrive_unchanged_on_a_gpu(tmp_path: Path, computing: bool) -> None:
+    cpu_loader, gpu_loader = loader(tmp_path, "cpu"), loader(tmp_path, "cuda")
+    window_loader = WindowLoader(gpu_loader.step_batches(0, BATCHES_PER_STEP), CUDA)
+    on_gpu: list[list[Tensor]] = []
     for _ in range(STEPS):
-        share = arriving.next_window().share
-        if busy:
-            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # cycles: the host is steps ahead by the end
-        arrived.append([tensor.clone() for tensor in tensors(share)])  # read behind that, as a step reads them
-        if busy:
-            arriving.prefetch()
-    loaded = [tensors(window) for window in itertools.islice(made.step_batches(0, PER_STEP), STEPS)]
-    for there, here in zip(arrived, loaded, strict=True):
-        assert [tensor.device for tensor in there] == [CUDA] * len(here)
-        assert all(torch.equal(one.cpu(), other) for one, other in zip(there, here, strict=True))
-    made.close()
-    sent.close()
+        share = window_loader.next_window().share
+        if computing:
+            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # cycles; the host gets steps ahead of the GPU
+        on_gpu.append([tensor.clone() for tensor in tensors(share)])  # on the compute stream, like a step
+        if computing:
+            window_loader.prefetch()
+    on_cpu = [tensors(window) for window in itertools.islice(cpu_loader.step_batches(0, BATCHES_PER_STEP), STEPS)]
+    for gpu_tensors, cpu_tensors in zip(on_gpu, on_cpu, strict=True):
+        assert [tensor.device for tensor in gpu_tensors] == [CUDA] * len(cpu_tensors)
+        assert all(
+            torch.equal(gpu_tensor.cpu(), cpu_tensor)
+            for gpu_tensor, cpu_tensor in zip(gpu_tensors, cpu_tensors, strict=True)
+        )
+    cpu_loader.close()
+    gpu_loader.close()

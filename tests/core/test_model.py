@@ -37,8 +37,8 @@ FAMILIES = {
 }
 
 
-def drawn(config: ModelConfig) -> Decoder:
-    """A decoder whose every weight is random, norms and biases too, so that a mix-up shows."""
+def random_decoder(config: ModelConfig) -> Decoder:
+    """A decoder with random weights, also of norms and biases, so that swapped weights are detected."""
     torch.manual_seed(0)
     model = Decoder(config).eval()
     with torch.no_grad():
@@ -47,7 +47,7 @@ def drawn(config: ModelConfig) -> Decoder:
     return model
 
 
-def ids(*shape: int) -> torch.Tensor:
+def random_ids(*shape: int) -> torch.Tensor:
     return torch.randint(0, SMALL.vocab_size, shape, generator=torch.Generator().manual_seed(1))
 
 
@@ -55,15 +55,15 @@ def ids(*shape: int) -> torch.Tensor:
 def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    model = drawn(config)
+    model = random_decoder(config)
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     if config.tie_embeddings:
         del weights["lm_head.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text(json.dumps(hf_config.to_hf_config(config, 0, 1)), encoding="utf-8")
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
     with torch.no_grad():
-        torch.testing.assert_close(model(ids(2, 20)), theirs(ids(2, 20)).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(random_ids(2, 20)), reference(random_ids(2, 20)).logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
@@ -71,7 +71,7 @@ def test_config_json_round_trips(config: ModelConfig) -> None:
     assert hf_config.from_hf_config(hf_config.to_hf_config(config, 0, 1), "x") == config
 
 
-def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
+def small_config(family: str, version: int, **changes: Any) -> dict[str, Any]:
     """The `config.json` that transformers 4.57 or 5.23 writes for a small model."""
     written: dict[str, Any] = {
         "architectures": [f"{family.capitalize()}ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
@@ -89,7 +89,7 @@ def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
         written |= {"rope_theta": 250_000.0, "rope_scaling": None, "dtype": "float32"}
     else:
         written |= {"rope_parameters": {"rope_theta": 250_000.0, "rope_type": "default"}, "pad_token_id": None}
-    return {**written, **changed}
+    return {**written, **changes}
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
@@ -103,14 +103,14 @@ def test_a_model_saved_by_transformers_has_the_same_logits(tmp_path: Path) -> No
 
     (tmp_path / "config.json").write_text(json.dumps(small_config("llama", 5)), encoding="utf-8")
     torch.manual_seed(0)
-    theirs = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).eval()
-    theirs.save_pretrained(tmp_path)
+    reference = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).eval()
+    reference.save_pretrained(tmp_path)
     shape = read_shape(tmp_path)
     assert shape.rope_theta == 250_000.0
-    ours = Decoder(shape).eval()
-    load_weights(tmp_path, ours)
+    model = Decoder(shape).eval()
+    load_weights(tmp_path, model)
     with torch.no_grad():
-        torch.testing.assert_close(ours(ids(2, 60)), theirs(ids(2, 60)).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(random_ids(2, 60)), reference(random_ids(2, 60)).logits, rtol=1e-4, atol=1e-5)
 
 
 def test_config_json_has_rope_theta_for_both_versions_of_transformers() -> None:
@@ -148,31 +148,31 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "changed"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
-def test_an_unsupported_architecture_is_rejected_by_name(name: str, changed: dict[str, Any]) -> None:
-    with pytest.raises(TraindeckError) as caught:
-        hf_config.from_hf_config(small_config("llama", 5, **changed), "folder")
-    assert (caught.value.code, caught.value.params["name"]) == ("model.unsupported", name)
-    english, chinese = (format_message(caught.value.code, caught.value.params, language) for language in LANGUAGES)
+@pytest.mark.parametrize(("name", "changes"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
+def test_an_unsupported_architecture_is_rejected_by_name(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(TraindeckError) as error:
+        hf_config.from_hf_config(small_config("llama", 5, **changes), "folder")
+    assert (error.value.code, error.value.params["name"]) == ("model.unsupported", name)
+    english, chinese = (format_message(error.value.code, error.value.params, language) for language in LANGUAGES)
     assert f"asks for {name} = " in english
     assert f"要求 {name} = " in chinese
 
 
-@pytest.mark.parametrize(("matters", "changed"), [
+@pytest.mark.parametrize(("rejected", "changes"), [
     (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": ["full_attention", "sliding_attention"]}),
     (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 1}),
     (False, {"use_sliding_window": True, "sliding_window": 64, "layer_types": None, "max_window_layers": 0}),
     (False, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 3}),
     (False, {"use_sliding_window": False, "sliding_window": 32, "layer_types": None, "max_window_layers": 0}),
 ])  # fmt: skip
-def test_a_sliding_window_narrower_than_the_context_is_rejected(matters: bool, changed: dict[str, Any]) -> None:
-    values = small_config("qwen2", 4, **changed)
-    if not matters:
+def test_a_sliding_window_narrower_than_the_context_is_rejected(rejected: bool, changes: dict[str, Any]) -> None:
+    values = small_config("qwen2", 4, **changes)
+    if not rejected:
         assert hf_config.from_hf_config(values, "x").max_seq_len == 64
         return
-    with pytest.raises(TraindeckError) as caught:
+    with pytest.raises(TraindeckError) as error:
         hf_config.from_hf_config(values, "x")
-    assert caught.value.params["name"] == "sliding_window"
+    assert error.value.params["name"] == "sliding_window"
 
 
 def test_missing_keys_have_the_defaults_of_transformers() -> None:
@@ -184,23 +184,23 @@ def test_missing_keys_have_the_defaults_of_transformers() -> None:
 
 @pytest.mark.parametrize("name", ["rope_theta", "num_key_value_heads", "rms_norm_eps"])
 def test_zero_is_not_a_missing_value(name: str) -> None:
-    with pytest.raises(TraindeckError) as caught:
+    with pytest.raises(TraindeckError) as error:
         hf_config.from_hf_config(small_config("llama", 4, **{name: 0}), "x")
-    assert name in caught.value.params["what"]
+    assert name in error.value.params["what"]
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_decoding_with_a_cache_equals_a_full_forward_pass(config: ModelConfig) -> None:
-    model, tokens = drawn(config), ids(2, 12)
+    model, tokens = random_decoder(config), random_ids(2, 12)
     cache = KvCache(config, 2, 12, model.lm_head.weight)
     with torch.no_grad():
         parts = [model(tokens[:, :5], cache=cache)]
-        parts += [model(tokens[:, at : at + 1], cache=cache) for at in range(5, 12)]
+        parts += [model(tokens[:, position : position + 1], cache=cache) for position in range(5, 12)]
         torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
 
 
 def test_attention_is_causal() -> None:
-    model, tokens = drawn(SMALL), ids(1, 16)
+    model, tokens = random_decoder(SMALL), random_ids(1, 16)
     changed = tokens.clone()
     changed[0, 10:] = (changed[0, 10:] + 1) % SMALL.vocab_size
     with torch.no_grad():
@@ -212,14 +212,14 @@ def test_attention_is_causal() -> None:
 def test_a_document_mask_is_causal_within_each_document() -> None:
     mask = document_mask(torch.tensor([[0, 0, 1, 1, 1, -1]]))
     assert mask.shape == (1, 1, 6, 6)
-    assert [[at for at, seen in enumerate(row) if seen] for row in mask[0, 0].tolist()] == [
+    assert [[position for position, visible in enumerate(row) if visible] for row in mask[0, 0].tolist()] == [
         [0], [0, 1], [2], [2, 3], [2, 3, 4], [5]
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_packed_documents_have_the_logits_of_separate_ones(config: ModelConfig) -> None:
-    model, tokens = drawn(config), ids(2, 20)
+    model, tokens = random_decoder(config), random_ids(2, 20)
     segments = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [2] * 5])
     positions = torch.tensor([[*range(7), *range(13)], [*range(12), *range(3), *range(5)]])
     with torch.no_grad():
@@ -238,35 +238,35 @@ def test_weights_are_initialized_once_with_their_standard_deviation(config: Mode
             assert weight.unique().tolist() == [0.0 if name.endswith("bias") else 1.0], name
             continue
         last = name.endswith(("o_proj.weight", "down_proj.weight"))
-        wanted = 0.02 / (2 * config.n_layers) ** 0.5 if last else 0.02
-        assert float(weight.detach().std()) == pytest.approx(wanted, rel=0.2), name
-        assert float(weight.detach().mean()) == pytest.approx(0, abs=0.2 * wanted), name
+        expected = 0.02 / (2 * config.n_layers) ** 0.5 if last else 0.02
+        assert float(weight.detach().std()) == pytest.approx(expected, rel=0.2), name
+        assert float(weight.detach().mean()) == pytest.approx(0, abs=0.2 * expected), name
     torch.manual_seed(5)
-    again = build_decoder(torch.device("cpu"), config)
-    for name, weight in again.named_parameters():
+    rebuilt = build_decoder(torch.device("cpu"), config)
+    for name, weight in rebuilt.named_parameters():
         assert torch.equal(weight, model.get_parameter(name)), name
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_a_seed_gives_the_same_model_on_a_gpu(config: ModelConfig) -> None:
+def test_a_seed_initializes_the_same_model_on_a_gpu(config: ModelConfig) -> None:
     torch.manual_seed(5)
-    here = build_decoder(torch.device("cpu"), config).state_dict()
+    on_cpu = build_decoder(torch.device("cpu"), config).state_dict()
     torch.manual_seed(5)
-    there = build_decoder(torch.device("cuda"), config)
-    assert {tensor.device.type for tensor in [*there.parameters(), *there.buffers()]} == {"cuda"}
-    for name, weight in there.state_dict().items():
-        assert torch.equal(weight.cpu(), here[name]), name
+    on_gpu = build_decoder(torch.device("cuda"), config)
+    assert {tensor.device.type for tensor in [*on_gpu.parameters(), *on_gpu.buffers()]} == {"cuda"}
+    for name, weight in on_gpu.state_dict().items():
+        assert torch.equal(weight.cpu(), on_cpu[name]), name
 
 
 def test_generation_computes_logits_of_the_last_position_only() -> None:
-    """Logits of 64 whole prompts can take more memory than training does."""
-    model, seen = drawn(SMALL), []
-    model.lm_head.register_forward_hook(lambda module, given, logits: seen.append(logits.numel()))
+    """Logits of all positions of 64 prompts can take more memory than training."""
+    model, logit_counts = random_decoder(SMALL), []
+    model.lm_head.register_forward_hook(lambda module, args, logits: logit_counts.append(logits.numel()))
     prompts = [[1, 2, 3, 4, 5], [6, 7]]
     answers = generate_batch(model, prompts, [3, 3], frozenset(), lambda: None)
     assert [len(answer.tokens) for answer in answers] == [3, 3]
-    assert set(seen) == {len(prompts) * SMALL.vocab_size}
-    seen.clear()
+    assert set(logit_counts) == {len(prompts) * SMALL.vocab_size}
+    logit_counts.clear()
     assert len(list(generate_tokens(model, [1, 2, 3], 4, SamplingParams(temperature=0), frozenset()))) == 4
-    assert set(seen) == {SMALL.vocab_size}
+    assert set(logit_counts) == {SMALL.vocab_size}

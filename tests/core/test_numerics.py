@@ -17,32 +17,32 @@ from trainer_core.train.schedule import Schedule
 CPU = torch.device("cpu")
 
 
-def judge(watch: GradientMonitor, *norms: float, first: int = 1) -> list[float]:
-    """The flags of steps with these norms."""
-    return [float(watch.judge(torch.tensor(norm), step, (step, -step), 7)) for step, norm in enumerate(norms, first)]
+def judge(monitor: GradientMonitor, *norms: float, first: int = 1) -> list[float]:
+    """Judge steps with these gradient norms; returns the flags."""
+    return [float(monitor.judge(torch.tensor(norm), step, (step, -step), 7)) for step, norm in enumerate(norms, first)]
 
 
-def warmed_up(**knobs: Any) -> GradientMonitor:
-    """One that has seen 30 steps with a norm of 2."""
-    watch = GradientMonitor(Config(**knobs), CPU)
-    assert judge(watch, *[2.0] * 30) == [0.0] * 30
-    return watch
+def warmed_up_monitor(**knobs: Any) -> GradientMonitor:
+    """A monitor after 30 steps with a norm of 2."""
+    monitor = GradientMonitor(Config(**knobs), CPU)
+    assert judge(monitor, *[2.0] * 30) == [0.0] * 30
+    return monitor
 
 
 def test_a_spike_is_reported_with_its_batch_and_the_running_mean() -> None:
-    watch = warmed_up(spike_factor=5.0)
-    assert judge(watch, 9.9, 14.0, 2.0, first=31) == [0.0, 1.0, 0.0]
-    (bad,) = watch.read()
-    assert bad == BadStepRecord(32, "spike", 14.0, pytest.approx(2.0, rel=0.2), epoch=7, samples=(32, -32))  # type: ignore[arg-type]
-    assert watch.read() == []
-    assert watch.total == 1
+    monitor = warmed_up_monitor(spike_factor=5.0)
+    assert judge(monitor, 9.9, 14.0, 2.0, first=31) == [0.0, 1.0, 0.0]
+    (bad_step,) = monitor.read()
+    assert bad_step == BadStepRecord(32, "spike", 14.0, pytest.approx(2.0, rel=0.2), epoch=7, samples=(32, -32))  # type: ignore[arg-type]
+    assert monitor.read() == []
+    assert monitor.total == 1
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf, -math.inf])
 def test_a_norm_that_is_not_finite_is_bad_from_the_first_step(norm: float) -> None:
-    watch = GradientMonitor(Config(spike_factor=0.0), CPU)
-    assert judge(watch, norm, 1.0) == [1.0, 0.0]
-    assert watch.read() == [BadStepRecord(1, "not_finite", None, None, 7, (1, -1))]
+    monitor = GradientMonitor(Config(spike_factor=0.0), CPU)
+    assert judge(monitor, norm, 1.0) == [1.0, 0.0]
+    assert monitor.read() == [BadStepRecord(1, "not_finite", None, None, 7, (1, -1))]
 
 
 def test_no_spikes_are_detected_during_warmup() -> None:
@@ -50,83 +50,83 @@ def test_no_spikes_are_detected_during_warmup() -> None:
 
 
 def test_spike_factor_zero_disables_spike_detection() -> None:
-    assert judge(warmed_up(spike_factor=0.0), 1e30) == [0.0]
+    assert judge(warmed_up_monitor(spike_factor=0.0), 1e30) == [0.0]
 
 
 def test_bad_norms_do_not_enter_the_mean() -> None:
-    watch = warmed_up(spike_factor=5.0)
-    assert judge(watch, *[1e6, math.nan] * 10, 11.0) == [1.0] * 21
-    assert {bad.usual for bad in watch.read()} == {2.0}
+    monitor = warmed_up_monitor(spike_factor=5.0)
+    assert judge(monitor, *[1e6, math.nan] * 10, 11.0) == [1.0] * 21
+    assert {bad_step.usual for bad_step in monitor.read()} == {2.0}
 
 
 def test_consecutive_bad_steps_are_counted_until_a_good_one() -> None:
-    watch = GradientMonitor(Config(), CPU)
-    judge(watch, 1.0, math.nan, math.nan, math.nan)
-    watch.read()
-    assert watch.in_a_row == 3
-    judge(watch, math.nan, first=5)
-    watch.read()
-    assert watch.in_a_row == 4
-    judge(watch, 1.0, first=6)
-    watch.read()
-    assert (watch.in_a_row, watch.total) == (0, 4)
+    monitor = GradientMonitor(Config(), CPU)
+    judge(monitor, 1.0, math.nan, math.nan, math.nan)
+    monitor.read()
+    assert monitor.in_a_row == 3
+    judge(monitor, math.nan, first=5)
+    monitor.read()
+    assert monitor.in_a_row == 4
+    judge(monitor, 1.0, first=6)
+    monitor.read()
+    assert (monitor.in_a_row, monitor.total) == (0, 4)
 
 
 def test_unread_steps_are_collected_before_the_buffer_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "_ROWS", 8)
-    watch = GradientMonitor(Config(), CPU)
-    judge(watch, *[math.nan if step % 5 == 0 else 1.0 for step in range(1, 31)])
-    assert [bad.step for bad in watch.read()] == [5, 10, 15, 20, 25, 30]
+    monitor = GradientMonitor(Config(), CPU)
+    judge(monitor, *[math.nan if step % 5 == 0 else 1.0 for step in range(1, 31)])
+    assert [bad_step.step for bad_step in monitor.read()] == [5, 10, 15, 20, 25, 30]
 
 
 def test_fp16_overflows_are_separate_until_the_scale_is_minimal() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    watch = GradientMonitor(Config(), CPU, scaler)
-    judge(watch, math.inf)
-    assert watch.read() == []
-    assert (watch.overflows, watch.in_a_row, watch.total) == (1, 0, 0)
-    scaler.scale(torch.ones(()))  # it makes its state at the first use
+    monitor = GradientMonitor(Config(), CPU, scaler)
+    judge(monitor, math.inf)
+    assert monitor.read() == []
+    assert (monitor.overflows, monitor.in_a_row, monitor.total) == (1, 0, 0)
+    scaler.scale(torch.ones(()))  # the scaler creates its state at the first use
     scaler.update(1.0)
-    judge(watch, math.inf, first=2)
-    assert [bad.kind for bad in watch.read()] == ["not_finite"]
-    assert (watch.overflows, watch.in_a_row, watch.total) == (1, 1, 1)
+    judge(monitor, math.inf, first=2)
+    assert [bad_step.kind for bad_step in monitor.read()] == ["not_finite"]
+    assert (monitor.overflows, monitor.in_a_row, monitor.total) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("at", [5, 25, 60])
-def test_a_restored_monitor_continues_exactly(at: int) -> None:
-    random = torch.Generator().manual_seed(0)
-    norms = torch.rand(100, generator=random).mul(3).exp().tolist()
+@pytest.mark.parametrize("stop_step", [5, 25, 60])
+def test_a_restored_monitor_continues_exactly(stop_step: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    norms = torch.rand(100, generator=generator).mul(3).exp().tolist()
     norms[30], norms[59] = math.nan, 900.0
-    whole = GradientMonitor(Config(spike_factor=3.0), CPU)
-    flags = judge(whole, *norms)
-    begun, resumed = GradientMonitor(Config(spike_factor=3.0), CPU), GradientMonitor(Config(spike_factor=3.0), CPU)
-    before = judge(begun, *norms[:at])
-    resumed.load_state_dict(json.loads(json.dumps(begun.state_dict())))
-    assert before + judge(resumed, *norms[at:], first=at + 1) == flags
-    assert resumed.read() == whole.read()
-    assert resumed.state_dict() == whole.state_dict()
+    uninterrupted = GradientMonitor(Config(spike_factor=3.0), CPU)
+    flags = judge(uninterrupted, *norms)
+    stopped, resumed = GradientMonitor(Config(spike_factor=3.0), CPU), GradientMonitor(Config(spike_factor=3.0), CPU)
+    before = judge(stopped, *norms[:stop_step])
+    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+    assert before + judge(resumed, *norms[stop_step:], first=stop_step + 1) == flags
+    assert resumed.read() == uninterrupted.read()
+    assert resumed.state_dict() == uninterrupted.state_dict()
     assert sum(flags) > 3
 
 
 def test_loading_a_state_discards_unread_steps() -> None:
-    watch = warmed_up()
-    state = watch.state_dict()
-    judge(watch, math.nan, 5.0, 1e9)
-    watch.load_state_dict(state)
-    assert watch.read() == []
-    assert watch.state_dict() == state
+    monitor = warmed_up_monitor()
+    state = monitor.state_dict()
+    judge(monitor, math.nan, 5.0, 1e9)
+    monitor.load_state_dict(state)
+    assert monitor.read() == []
+    assert monitor.state_dict() == state
 
 
-def gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
-    """Steps whose token gradients are drawn around a mean: |mean|² = 4, trace of the covariance = 800."""
-    random = torch.Generator().manual_seed(3)
+def record_gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
+    """Record steps with random token gradients: squared norm of the mean 4, trace of the covariance 800."""
+    generator = torch.Generator().manual_seed(3)
     mean = torch.full((400,), 0.1)
     weight = torch.nn.Parameter(torch.zeros(400))
     total = sum(sizes)
     for _ in range(steps):
         summed = torch.zeros(400)
         for number, size in enumerate(sizes):
-            summed += (mean + math.sqrt(2 / size) * torch.randn(400, generator=random)) * size / total
+            summed += (mean + math.sqrt(2 / size) * torch.randn(400, generator=generator)) * size / total
             if number == 0:
                 weight.grad = summed * scale
                 noise.record_first([weight], size)
@@ -136,14 +136,14 @@ def gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float =
 @pytest.mark.parametrize("sizes", [[16, 16], [10, 40, 30]])
 def test_the_noise_scale_is_the_trace_of_the_covariance_over_the_squared_mean(sizes: list[int]) -> None:
     noise = GradientNoise(CPU)
-    gradients(noise, sizes, 300)
+    record_gradients(noise, sizes, 300)
     assert noise.read() == pytest.approx(800 / 4, rel=0.15)
 
 
 def test_the_noise_scale_does_not_depend_on_loss_scaling() -> None:
     plain, scaled = GradientNoise(CPU), GradientNoise(CPU, torch.amp.GradScaler("cpu", init_scale=1024.0))
-    gradients(plain, [16, 16], 20)
-    gradients(scaled, [16, 16], 20, scale=1024.0)
+    record_gradients(plain, [16, 16], 20)
+    record_gradients(scaled, [16, 16], 20, scale=1024.0)
     assert scaled.read() == pytest.approx(plain.read(), rel=1e-4)
 
 
@@ -151,7 +151,7 @@ def test_one_micro_batch_and_overflows_measure_no_noise() -> None:
     noise = GradientNoise(CPU)
     noise.record_last(torch.tensor(1.0), 10)
     assert noise.read() is None
-    gradients(noise, [16, 16], 20)
+    record_gradients(noise, [16, 16], 20)
     before = noise.state_dict()
     noise.record_first([torch.nn.Parameter(torch.zeros(1))], 5)
     noise.record_last(torch.tensor(math.nan), 10)
@@ -159,50 +159,50 @@ def test_one_micro_batch_and_overflows_measure_no_noise() -> None:
 
 
 def test_the_noise_scale_continues_from_a_checkpoint() -> None:
-    noise, other = GradientNoise(CPU), GradientNoise(CPU)
-    gradients(noise, [16, 16], 20)
-    other.load_state_dict(json.loads(json.dumps(noise.state_dict())))
-    assert other.read() == noise.read() is not None
+    noise, restored = GradientNoise(CPU), GradientNoise(CPU)
+    record_gradients(noise, [16, 16], 20)
+    restored.load_state_dict(json.loads(json.dumps(noise.state_dict())))
+    assert restored.read() == noise.read() is not None
 
 
-def plateau(**knobs: Any) -> tuple[Plateau, Config]:
+def build_plateau(**knobs: Any) -> tuple[Plateau, Config]:
     config = Config(lr_schedule="plateau", plateau_patience=2, plateau_factor=0.5, warmup_steps=0, **knobs)
     return Plateau(config), config
 
 
 def test_a_plateau_lowers_the_learning_rate_repeatedly() -> None:
-    watcher, config = plateau()
-    told = [watcher.observe(loss) for loss in (3.0, 2.0, 2.1, 1.9, 1.95, 1.9, 1.95, 1.96, 1.8)]
-    assert told == [False] * 5 + [True, False, True, False]
-    assert Schedule(config, 100).learning_rate(50, 50, watcher.scale) == pytest.approx(config.learning_rate / 4)
+    plateau, config = build_plateau()
+    lowered = [plateau.observe(loss) for loss in (3.0, 2.0, 2.1, 1.9, 1.95, 1.9, 1.95, 1.96, 1.8)]
+    assert lowered == [False] * 5 + [True, False, True, False]
+    assert Schedule(config, 100).learning_rate(50, 50, plateau.scale) == pytest.approx(config.learning_rate / 4)
 
 
 def test_the_learning_rate_has_a_minimum() -> None:
-    watcher, _ = plateau(min_learning_rate_ratio=0.3)
-    told = [watcher.observe(1.0) for _ in range(12)]
-    assert sum(told) == 2
-    assert watcher.scale == 0.3
+    plateau, _ = build_plateau(min_learning_rate_ratio=0.3)
+    lowered = [plateau.observe(1.0) for _ in range(12)]
+    assert sum(lowered) == 2
+    assert plateau.scale == 0.3
 
 
-def test_a_loss_that_is_not_finite_is_no_improvement() -> None:
-    watcher, _ = plateau()
-    assert [watcher.observe(loss) for loss in (2.0, None, None)] == [False, False, True]
+def test_a_loss_that_is_not_finite_is_not_an_improvement() -> None:
+    plateau, _ = build_plateau()
+    assert [plateau.observe(loss) for loss in (2.0, None, None)] == [False, False, True]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_other_schedules_ignore_the_loss(schedule: str) -> None:
-    watcher = Plateau(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
-    assert [watcher.observe(1.0) for _ in range(5)] == [False] * 5
-    assert watcher.scale == 1.0
+    plateau = Plateau(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
+    assert [plateau.observe(1.0) for _ in range(5)] == [False] * 5
+    assert plateau.scale == 1.0
 
 
 def test_a_plateau_continues_from_a_checkpoint() -> None:
-    watcher, config = plateau()
-    watcher.observe(1.0), watcher.observe(2.0)
-    other = Plateau(config)
-    other.load_state_dict(json.loads(json.dumps(watcher.state_dict())))
-    assert other.observe(2.0)
-    assert other.scale == 0.5
+    plateau, config = build_plateau()
+    plateau.observe(1.0), plateau.observe(2.0)
+    restored = Plateau(config)
+    restored.load_state_dict(json.loads(json.dumps(plateau.state_dict())))
+    assert restored.observe(2.0)
+    assert restored.scale == 0.5
 
 
 def test_the_plateau_schedule_has_a_warmup() -> None:
@@ -211,10 +211,10 @@ def test_the_plateau_schedule_has_a_warmup() -> None:
     assert [schedule.learning_rate(step, step) for step in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_monitors_never_synchronize_with_a_gpu() -> None:
     device = torch.device("cuda")
-    watch, noise = GradientMonitor(Config(), device), GradientNoise(device)
+    monitor, noise = GradientMonitor(Config(), device), GradientNoise(device)
     weight = torch.nn.Parameter(torch.zeros(8, device=device))
     weight.grad = torch.ones(8, device=device)
     norm = torch.tensor(math.nan, device=device)
@@ -222,8 +222,8 @@ def test_monitors_never_synchronize_with_a_gpu() -> None:
     try:
         noise.record_first([weight], 4)
         noise.record_last(norm, 8)
-        flag = watch.judge(norm, 1)
+        flag = monitor.judge(norm, 1)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert float(flag) == 1.0
-    assert [bad.kind for bad in watch.read()] == ["not_finite"]
+    assert [bad_step.kind for bad_step in monitor.read()] == ["not_finite"]

@@ -16,18 +16,18 @@ from trainer_core.train.optimizers import MuonWithAdamW, orthogonalize
 SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
 
 
-def matrices(seed: int = 0) -> list[nn.Parameter]:
+def random_matrices(seed: int = 0) -> list[nn.Parameter]:
     torch.manual_seed(seed)
     return [nn.Parameter(torch.randn(*shape) * 0.02) for shape in SHAPES]
 
 
-def give_gradients(weights: list[nn.Parameter], seed: int) -> None:
-    random = torch.Generator().manual_seed(seed)
+def set_gradients(weights: list[nn.Parameter], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
     for weight in weights:
-        weight.grad = torch.randn(weight.shape, generator=random)
+        weight.grad = torch.randn(weight.shape, generator=generator)
 
 
-def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, MuonWithAdamW]:
+def build_model(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, MuonWithAdamW]:
     config = Config(hidden_dim=32, n_layers=2, n_heads=2, max_seq_len=16, optimizer=optimizer, **knobs)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = Decoder(ModelConfig.from_config(config, 64))
@@ -35,9 +35,9 @@ def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, MuonWithAd
 
 
 def train(model: Decoder, optimizer: torch.optim.Optimizer, step: int, bad: float | Tensor = 0.0) -> None:
-    """One update on a batch that depends on the step alone. A bad one has a gradient that is not a number."""
-    random = torch.Generator().manual_seed(step)
-    ids = torch.randint(64, (4, 16), generator=random)
+    """One update with a batch that depends only on `step`. With `bad`, all gradients are NaN."""
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(64, (4, 16), generator=generator)
     model(ids).square().mean().backward()
     flag = torch.as_tensor(bad, dtype=torch.float32)
     if float(flag):
@@ -48,48 +48,49 @@ def train(model: Decoder, optimizer: torch.optim.Optimizer, step: int, bad: floa
     optimizer.zero_grad()
 
 
-def everything(model: Decoder, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def weights_and_state(model: Decoder, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     moments = [value for weight in model.parameters() for value in optimizer.state.get(weight, {}).values()]
     return [tensor.detach().clone() for tensor in (*model.parameters(), *moments)]
 
 
 def test_an_update_equals_torch_muon_with_its_orthogonalization(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs_of = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
+    torch_orthogonalize = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
 
     def one_by_one(stacked: Tensor) -> Tensor:
-        return torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
+        return torch.stack([torch_orthogonalize(matrix, (3.4445, -4.7750, 2.0315), 5, 1e-7) for matrix in stacked])
 
     monkeypatch.setattr(optimizers, "orthogonalize", one_by_one)
-    ours, theirs = matrices(), matrices()
-    mine = MuonWithAdamW([{"params": ours, "kind": "muon", "weight_decay": 0.1}], lr=0.02)
-    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    actual, expected = random_matrices(), random_matrices()
+    optimizer = MuonWithAdamW([{"params": actual, "kind": "muon", "weight_decay": 0.1}], lr=0.02)
+    torch_optimizer = torch.optim.Muon(
+        expected, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for step in range(5):
-        give_gradients(ours, step)
-        give_gradients(theirs, step)
-        mine.step()
-        torchs.step()  # type: ignore[no-untyped-call]
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        set_gradients(actual, step)
+        set_gradients(expected, step)
+        optimizer.step()
+        torch_optimizer.step()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("magnitudes", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("shape", [(48, 48), (32, 96), (96, 32)])
-def test_four_steps_are_as_accurate_as_the_five_of_torch(shape: tuple[int, int], spread: float) -> None:
-    theirs_of = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
+def test_four_newton_schulz_steps_are_as_accurate_as_five_of_torch(shape: tuple[int, int], magnitudes: float) -> None:
+    torch_orthogonalize = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
     torch.manual_seed(1)
     left, _, right = torch.linalg.svd(torch.randn(6, *shape), full_matrices=False)
-    values = torch.logspace(0, -spread, min(shape))  # singular values over `spread` orders of magnitude
+    values = torch.logspace(0, -magnitudes, min(shape))  # singular values over this many orders of magnitude
     stacked = 1e-3 * left @ torch.diag(values) @ right
     exact = left @ right
 
-    def nearness(found: Tensor) -> float:
-        return torch.cosine_similarity(found.float().flatten(1), exact.flatten(1)).mean().item()
+    def similarity(result: Tensor) -> float:
+        return torch.cosine_similarity(result.float().flatten(1), exact.flatten(1)).mean().item()
 
-    theirs = torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
-    assert nearness(orthogonalize(stacked)) > nearness(theirs) - 0.005
-    found = torch.linalg.svdvals(orthogonalize(stacked).float())
-    assert found.min() > 0.7
-    assert found.max() < 1.3
+    expected = torch.stack([torch_orthogonalize(matrix, (3.4445, -4.7750, 2.0315), 5, 1e-7) for matrix in stacked])
+    assert similarity(orthogonalize(stacked)) > similarity(expected) - 0.005
+    singular_values = torch.linalg.svdvals(orthogonalize(stacked).float())
+    assert singular_values.min() > 0.7
+    assert singular_values.max() < 1.3
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e12])
@@ -103,28 +104,29 @@ def test_orthogonalization_in_bfloat16_equals_float32_within_rounding(
 ) -> None:
     torch.manual_seed(2)
     stacked = torch.randn(*shape)
-    found: dict[torch.dtype, Tensor] = {}
+    results: dict[torch.dtype, Tensor] = {}
     for dtype in (torch.float32, torch.bfloat16):
         monkeypatch.setattr(optimizers, "compute_dtype", lambda _, dtype=dtype: dtype)
-        found[dtype] = orthogonalize(stacked).float()
-    assert torch.cosine_similarity(found[torch.float32].flatten(1), found[torch.bfloat16].flatten(1)).min() > 0.99
-    assert torch.linalg.matrix_norm(found[torch.bfloat16], 2).max() < 1.3  # no value is blown up by rounding
+        results[dtype] = orthogonalize(stacked).float()
+    assert torch.cosine_similarity(results[torch.float32].flatten(1), results[torch.bfloat16].flatten(1)).min() > 0.99
+    assert (
+        torch.linalg.matrix_norm(results[torch.bfloat16], 2).max() < 1.3
+    )  # rounding does not amplify a singular value
 
 
 def test_stacked_updates_equal_separate_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    together, apart = matrices(), matrices()
-    for weights, limit in ((together, 10**9), (apart, 1)):
+    stacked, separate = random_matrices(), random_matrices()
+    for weights, limit in ((stacked, 10**9), (separate, 1)):
         monkeypatch.setattr(optimizers, "_MAX_STACKED", limit)
         optimizer = MuonWithAdamW([{"params": weights, "kind": "muon"}], lr=0.01)
         for step in range(3):
-            give_gradients(weights, step)
+            set_gradients(weights, step)
             optimizer.step()
-    for one, other in zip(together, apart, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stacked, separate, rtol=1e-5, atol=1e-6)
 
 
 def test_muon_updates_matrices_inside_the_layers_and_adamw_the_rest() -> None:
-    model, optimizer = small(tie_embeddings=False, qkv_bias=True)
+    model, optimizer = build_model(tie_embeddings=False, qkv_bias=True)
     names = {id(weight): name for name, weight in model.named_parameters()}
     kinds = {names[id(weight)]: group["kind"] for group in optimizer.param_groups for weight in group["params"]}
     assert set(kinds) == set(names.values())
@@ -137,71 +139,71 @@ def test_muon_updates_matrices_inside_the_layers_and_adamw_the_rest() -> None:
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_adamw_equals_the_fused_adamw_of_torch(kind: str) -> None:
-    model, optimizer = small(kind)
-    same, _ = small(kind)
+    model, optimizer = build_model(kind)
+    reference, _ = build_model(kind)
     names = {id(weight): name for name, weight in model.named_parameters()}
     groups = [
         {
-            "params": [same.get_parameter(names[id(weight)]) for weight in group["params"]],
+            "params": [reference.get_parameter(names[id(weight)]) for weight in group["params"]],
             "weight_decay": group["weight_decay"],
         }
         for group in optimizer.param_groups
         if group["kind"] == "adamw"
     ]
-    usual = Config()
-    theirs = torch.optim.AdamW(
-        groups, lr=usual.learning_rate, betas=(usual.beta1, usual.beta2), eps=usual.adam_epsilon, fused=True
+    defaults = Config()
+    expected = torch.optim.AdamW(
+        groups, lr=defaults.learning_rate, betas=(defaults.beta1, defaults.beta2), eps=defaults.adam_epsilon, fused=True
     )
     for step in range(3):
-        for one in (model, same):
-            random = torch.Generator().manual_seed(step)
-            for weight in one.parameters():
-                weight.grad = torch.randn(weight.shape, generator=random)
+        for trained in (model, reference):
+            generator = torch.Generator().manual_seed(step)
+            for weight in trained.parameters():
+                weight.grad = torch.randn(weight.shape, generator=generator)
         optimizer.step()
-        theirs.step()
+        expected.step()
     for group in groups:
         for weight in group["params"]:
-            name = next(name for name, other in same.named_parameters() if other is weight)
+            name = next(name for name, parameter in reference.named_parameters() if parameter is weight)
             assert torch.equal(model.get_parameter(name), weight), name
-            ours = optimizer.state[model.get_parameter(name)]
-            assert all(torch.equal(ours[key], value) for key, value in theirs.state[weight].items())
+            actual = optimizer.state[model.get_parameter(name)]
+            assert all(torch.equal(actual[key], value) for key, value in expected.state[weight].items())
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_an_update_unscales_gradients(kind: str) -> None:
-    ends = []
+    states = []
     for scale in (None, 1024.0):
-        model, optimizer = small(kind)
+        model, optimizer = build_model(kind)
         scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
         for _ in range(3):
             scaler.scale(model(torch.ones(1, 4, dtype=torch.long)).square().mean()).backward()
             optimizers.update(optimizer, scaler, torch.zeros(()))
             optimizer.zero_grad()
-        ends.append(everything(model, optimizer))
-    for one, other in zip(*ends, strict=True):
-        assert torch.equal(one, other)
+        states.append(weights_and_state(model, optimizer))
+    assert all(map(torch.equal, *states))
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_skipped_step_changes_nothing(kind: str) -> None:
-    ends = []
-    for bad_one in (False, True):
-        model, optimizer = small(kind)
+    states = []
+    for with_bad_steps in (False, True):
+        model, optimizer = build_model(kind)
         for step in range(4):
             train(model, optimizer, step)
-            if bad_one and step in (0, 2):
+            if with_bad_steps and step in (0, 2):
                 train(model, optimizer, 99, bad=1.0)
-        ends.append(everything(model, optimizer))
-    for one, other in zip(*ends, strict=True):
-        assert torch.equal(one, other)
+        states.append(weights_and_state(model, optimizer))
+    assert all(map(torch.equal, *states))
 
 
-def scaled(grow: float) -> tuple[Callable[[float], None], Decoder, torch.optim.Optimizer, torch.amp.GradScaler]:
-    """A model whose updates are scaled as with fp16."""
-    model, optimizer = small()
+def build_scaled_step(
+    gradient: float,
+) -> tuple[Callable[[float], None], Decoder, torch.optim.Optimizer, torch.amp.GradScaler]:
+    """A model and a step with loss scaling, like in fp16."""
+    model, optimizer = build_model()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=10**6)
 
-    def step(bad: float, value: float = grow) -> None:
+    def step(bad: float, value: float = gradient) -> None:
         scaler.scale(model(torch.zeros(1, 4, dtype=torch.long)).square().mean()).backward()
         assert model.lm_head.weight.grad is not None
         model.lm_head.weight.grad.add_(value)
@@ -211,28 +213,28 @@ def scaled(grow: float) -> tuple[Callable[[float], None], Decoder, torch.optim.O
     return step, model, optimizer, scaler
 
 
-@pytest.mark.parametrize(("gradient", "bad", "moves", "scale"), [
+@pytest.mark.parametrize(("gradient", "bad", "updates", "scale"), [
     (0.0, 0.0, True, 1024.0),
-    (torch.inf, 0.0, False, 512.0),  # an overflow: left out, and the scale falls
-    (0.0, 1.0, False, 1024.0),  # a spike: left out, and the scale stays
+    (torch.inf, 0.0, False, 512.0),  # an overflow: skipped, and the scale is lowered
+    (0.0, 1.0, False, 1024.0),  # a spike: skipped, and the scale is kept
     (torch.nan, 1.0, False, 512.0),
 ])  # fmt: skip
 def test_overflows_and_bad_steps_are_skipped_and_only_overflows_lower_the_scale(
-    gradient: float, bad: float, moves: bool, scale: float
+    gradient: float, bad: float, updates: bool, scale: float
 ) -> None:
-    step, model, optimizer, scaler = scaled(gradient)
+    step, model, optimizer, scaler = build_scaled_step(gradient)
     before = [weight.detach().clone() for weight in model.parameters()]
     step(bad)
-    changed = [not torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True)]
-    assert any(changed) == moves
+    changed = [not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)]
+    assert any(changed) == updates
     assert scaler.get_scale() == scale
     assert not hasattr(optimizer, "found_inf")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_an_update_never_synchronizes_with_a_gpu(kind: str) -> None:
-    model, optimizer = small(kind)
+    model, optimizer = build_model(kind)
     model = model.cuda()
     optimizer = optimizers.build_optimizer(model, Config(optimizer=kind))  # type: ignore[arg-type]
     scaler = torch.amp.GradScaler("cuda", enabled=True)
@@ -247,5 +249,5 @@ def test_an_update_never_synchronizes_with_a_gpu(kind: str) -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         optimizer.zero_grad()
-        same = all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
-        assert same == bool(bad)
+        unchanged = all(map(torch.equal, before, model.parameters()))
+        assert unchanged == bool(bad)

@@ -11,7 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from tests.core.trainer import TINY, Ended, finish, run, start, text_file
+from tests.core.trainer_process import (
+    TINY,
+    TrainerResult,
+    entered_phase,
+    finish,
+    reached_step,
+    read_until,
+    run,
+    send,
+    start,
+    text_file,
+)
 from trainer_core import protocol
 from trainer_core.train import state_offload
 from trainer_core.train.ranks import Ranks
@@ -21,8 +32,8 @@ CPU = torch.device("cpu")
 GIB = 2**30
 
 
-def trained() -> tuple[nn.Linear, torch.optim.Optimizer, list[Tensor]]:
-    """A layer after a step, and all its tensors: one in bf16, one without elements, one twice."""
+def trained_layer() -> tuple[nn.Linear, torch.optim.Optimizer, list[Tensor]]:
+    """A layer after one step, its optimizer and all tensors: one in bf16, one empty, one listed twice."""
     torch.manual_seed(0)
     layer = nn.Linear(64, 48)
     layer.register_buffer("short", torch.randn(7, dtype=torch.bfloat16))
@@ -35,75 +46,77 @@ def trained() -> tuple[nn.Linear, torch.optim.Optimizer, list[Tensor]]:
     return layer, optimizer, [*layer.parameters(), *layer.buffers(), *moments, *gradients, layer.weight]
 
 
-@pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
+@pytest.mark.parametrize("free_memory", [GIB, 0], ids=["memory", "disk"])
 def test_offloaded_tensors_are_readable_and_return_bit_for_bit(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    free_memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, optimizer, tensors = trained()
-    before = [tensor.detach().clone() for tensor in tensors]
-    places = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
-    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: room)
+    layer, optimizer, tensors = trained_layer()
+    originals = [tensor.detach().clone() for tensor in tensors]
+    addresses = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: free_memory)
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
-    assert offloader.offload() == ("memory" if room else "disk")
-    assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != places
-    for tensor, was in zip(tensors, before, strict=True):
-        assert torch.equal(tensor, was), "offloaded tensors are readable, so a Stop can save them"
-    assert any(tmp_path.iterdir()) == (room == 0)
+    assert offloader.offload() == ("memory" if free_memory else "disk")
+    assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != addresses
+    for tensor, expected in zip(tensors, originals, strict=True):
+        assert torch.equal(tensor, expected), "a Stop could not save the offloaded tensors"
+    assert any(tmp_path.iterdir()) == (free_memory == 0)
     assert offloader.restore()
-    for tensor, was in zip(tensors, before, strict=True):
-        assert torch.equal(tensor, was)
-        assert (tensor.dtype, tensor.stride()) == (was.dtype, was.stride())
+    for tensor, expected in zip(tensors, originals, strict=True):
+        assert torch.equal(tensor, expected)
+        assert (tensor.dtype, tensor.stride()) == (expected.dtype, expected.stride())
     assert not any(tmp_path.iterdir())
     layer(torch.randn(5, 64)).sum().backward()
     optimizer.step()
-    assert not torch.equal(layer.weight, before[0]), "and training writes to them"
+    assert not torch.equal(layer.weight, originals[0]), "training updates the restored tensors"
 
 
 def test_offloading_frees_the_memory(tmp_path: Path) -> None:
-    layer, _, tensors = trained()
+    layer, _, tensors = trained_layer()
     storage = weakref.ref(layer.weight.untyped_storage())
-    where = layer.weight.untyped_storage()._cdata
+    storage_id = layer.weight.untyped_storage()._cdata
     StateOffloader(lambda: tensors, CPU, tmp_path).offload()
     assert storage() is None
-    assert layer.weight.untyped_storage()._cdata != where
+    assert layer.weight.untyped_storage()._cdata != storage_id
 
 
-def test_tensors_stay_offloaded_until_the_device_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, _, tensors = trained()
-    was, free = layer.weight.detach().clone(), [GIB]
+def test_tensors_stay_offloaded_until_the_device_has_free_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, _, tensors = trained_layer()
+    expected, free = layer.weight.detach().clone(), [GIB]
     monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: free[0])
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     offloader.offload()
     free[0] = 0
-    place = layer.weight.data_ptr()
+    address = layer.weight.data_ptr()
     assert not offloader.restore()
-    assert layer.weight.data_ptr() == place
-    assert torch.equal(layer.weight, was)
+    assert layer.weight.data_ptr() == address
+    assert torch.equal(layer.weight, expected)
     free[0] = GIB
     assert offloader.restore()
-    assert torch.equal(layer.weight, was)
+    assert torch.equal(layer.weight, expected)
 
 
-def held_by(tensors: list[Tensor]) -> int:
+def total_bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
 
 
-@pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
-def test_resume_does_not_wait_for_more_than_can_be_free(
-    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("free_memory", [GIB, 0], ids=["memory", "disk"])
+def test_a_resume_waits_for_no_more_memory_than_can_be_free(
+    free_memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peak may include failed attempts and system memory that Windows lends to a card."""
-    layer, _, tensors = trained()
+    """The peak can include failed allocations, and system memory that Windows shares with the GPU."""
+    layer, _, tensors = trained_layer()
     storage, free = weakref.ref(layer.weight.untyped_storage()), [10 * GIB]
-    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: room)
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: free_memory)
     monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: free[0] if storage() is None else GIB)
     monkeypatch.setattr(state_offload, "peak_bytes", lambda device: 24 * GIB)
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     assert offloader.offload()
-    assert offloader.needed == int(9.5 * GIB), "of what is free when all is away"
+    assert offloader.needed == int(9.5 * GIB), "95 % of the memory that is free after offloading"
     free[0] = 9 * GIB
     assert not offloader.restore()
-    free[0] = int(9.6 * GIB)  # a desktop holds a little more than before
+    free[0] = int(9.6 * GIB)  # the desktop uses a little more than before
     assert offloader.restore()
 
 
@@ -112,29 +125,29 @@ def test_resume_does_not_wait_for_more_than_can_be_free(
     [
         (2.0, 10.0, 2.0),
         (0.0, 10.0, 1.0),
-        (3.0, 1.02, 1.0),  # a card that is nearly full of it
-        (3.0, 0.5, 0.475),  # part of it was in system memory before, lent by the driver
+        (3.0, 1.02, 1.0),  # the tensors nearly fill the GPU
+        (3.0, 0.5, 0.475),  # part of the tensors was in shared system memory
     ],
 )
 def test_needed_memory_is_the_peak_limited_by_what_was_free(
     peak: float, free: float, needed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, tensors = trained()
-    held = held_by(tensors)
-    monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: int(free * held))
-    monkeypatch.setattr(state_offload, "peak_bytes", lambda device: int(peak * held))
+    _, _, tensors = trained_layer()
+    size = total_bytes(tensors)
+    monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: int(free * size))
+    monkeypatch.setattr(state_offload, "peak_bytes", lambda device: int(peak * size))
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     offloader.offload()
-    assert offloader.needed == int(needed * held)
+    assert offloader.needed == int(needed * size)
     assert offloader.restore()
 
 
 def test_each_rank_uses_its_share_of_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks()
     ranks.rank, ranks.size = 1, 3
-    _, _, tensors = trained()
-    held = held_by(tensors)
-    memory, disk = [3 * held], [3 * (held + GIB)]
+    _, _, tensors = trained_layer()
+    size = total_bytes(tensors)
+    memory, disk = [3 * size], [3 * (size + GIB)]
     monkeypatch.setattr("trainer_core.system.files.free_bytes", lambda path: disk[0])
     monkeypatch.setattr(state_offload, "free_system_bytes", lambda: memory[0])
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path, ranks)
@@ -149,17 +162,17 @@ def test_each_rank_uses_its_share_of_free_memory(tmp_path: Path, monkeypatch: py
 
 
 def test_nothing_moves_without_memory_or_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, _, tensors = trained()
-    place = layer.weight.data_ptr()
+    layer, _, tensors = trained_layer()
+    address = layer.weight.data_ptr()
     monkeypatch.setattr(state_offload, "free_system_bytes", lambda: 0)
     offloader = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder")
     assert offloader.offload() == ""
-    assert layer.weight.data_ptr() == place
+    assert layer.weight.data_ptr() == address
     assert offloader.restore()
 
 
 def test_the_file_of_a_killed_pause_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, _, tensors = trained()
+    _, _, tensors = trained_layer()
     monkeypatch.setattr(state_offload, "free_system_bytes", lambda: 0)
     StateOffloader(lambda: tensors, CPU, tmp_path).offload()
     assert any(tmp_path.iterdir())
@@ -170,20 +183,20 @@ def test_the_file_of_a_killed_pause_is_removed(tmp_path: Path, monkeypatch: pyte
 def test_a_compiled_model_is_not_compiled_again(
     compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer, _, tensors = trained()
-    compiled, given = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
-    before, graphs = compiled(given), counters["stats"]["unique_graphs"]
-    for room in (GIB, 0):
-        monkeypatch.setattr(state_offload, "free_system_bytes", lambda room=room: room)
+    layer, _, tensors = trained_layer()
+    compiled, input_ = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
+    expected, num_graphs = compiled(input_), counters["stats"]["unique_graphs"]
+    for free_memory in (GIB, 0):
+        monkeypatch.setattr(state_offload, "free_system_bytes", lambda free_memory=free_memory: free_memory)
         offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
         offloader.offload()
         assert offloader.restore()
-        assert torch.equal(compiled(given), before)
-    assert graphs > 0
-    assert counters["stats"]["unique_graphs"] == graphs, "nothing is compiled again"
+        assert torch.equal(compiled(input_), expected)
+    assert num_graphs > 0
+    assert counters["stats"]["unique_graphs"] == num_graphs, "compiled again"
 
 
-# --- whole runs ------------------------------------------------------------------------------------
+# --- processes ------------------------------------------------------------------------------------
 
 STEPS = 16
 ARGUMENTS = ["train", *TINY, "--max-steps", str(STEPS), "--save-steps", "6", "--keep-last", "9"]
@@ -195,69 +208,60 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unpaused(home: Path) -> Ended:
-    ended = run(home, *ARGUMENTS, "--run-dir", "whole", "--data", str(text_file(home)))
-    assert ended.code == 0, ended.stderr
-    return ended
+def unpaused(home: Path) -> TrainerResult:
+    result = run(home, *ARGUMENTS, "--run-dir", "unpaused", "--data", str(text_file(home)))
+    assert result.code == 0, result.stderr
+    return result
 
 
-def paused_at(
-    home: Path, name: str, where: str, monkeypatch: pytest.MonkeyPatch
+def start_and_pause(
+    home: Path, name: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """A paused run and its step."""
-    monkeypatch.setenv("TRAINDECK_OFFLOAD", where)
+    """Start a run and pause it. Returns the process and the step of the pause."""
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", target)
     data = str(home / "文本 text.txt")
     arguments = [*ARGUMENTS, "--run-dir", name, "--data", data, "--control", "stdin"]
     process = start(home, *arguments, stdin=subprocess.PIPE)
-    assert process.stdout is not None
-    for line in process.stdout:
-        event = protocol.decode_event(line)
-        if isinstance(event, protocol.Step) and event.step == 4:
-            tell(process, protocol.Pause(id=1))
-        if isinstance(event, protocol.Phase) and event.phase == "paused":
-            assert event.reason == "requested"
-            return process, event.step or 0
-    raise AssertionError("it never paused")
+    read_until(process, reached_step(4))
+    send(process, protocol.Pause(id=1))
+    paused = read_until(process, entered_phase("paused"))[-1]
+    assert isinstance(paused, protocol.Phase)
+    assert paused.reason == "requested"
+    return process, paused.step or 0
 
 
-def tell(process: subprocess.Popen[bytes], *commands: protocol.AnyCommand) -> None:
-    assert process.stdin is not None
-    process.stdin.write(b"".join(map(protocol.encode, commands)))
-    process.stdin.flush()
-
-
-def assert_same(home: Path, name: str, whole: Ended, *parts: Ended) -> None:
+def assert_same_run(home: Path, name: str, uninterrupted: TrainerResult, *results: TrainerResult) -> None:
     last = f"checkpoints/step-{STEPS:08d}"
     for file in ("model.safetensors", "optimizer.safetensors"):
-        assert (home / name / last / file).read_bytes() == (home / "whole" / last / file).read_bytes(), file
-    for part in parts:
-        assert part.losses.items() <= whole.losses.items()
+        assert (home / name / last / file).read_bytes() == (home / "unpaused" / last / file).read_bytes(), file
+    for result in results:
+        assert result.losses.items() <= uninterrupted.losses.items()
 
 
-@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("target", ["memory", "disk"])
 def test_a_paused_run_equals_an_unpaused_one(
-    home: Path, unpaused: Ended, where: str, monkeypatch: pytest.MonkeyPatch
+    home: Path, unpaused: TrainerResult, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, _ = paused_at(home, where, where, monkeypatch)
-    tell(process, protocol.Resume(id=2))
+    process, _ = start_and_pause(home, target, target, monkeypatch)
+    send(process, protocol.Resume(id=2))
     assert process.stdout is not None
-    rest = [protocol.decode_event(line) for line in process.stdout]  # with its input open to the end
-    ended = Ended(process.wait(90), rest, "")
-    assert ended.code == 0
-    assert f"bytes to {where}" in (home / where / "log.txt").read_text(encoding="utf-8")
-    assert_same(home, where, unpaused, ended)
+    events = [protocol.decode_event(line) for line in process.stdout]  # stdin stays open: closing it would stop the run
+    result = TrainerResult(process.wait(90), events, "")
+    assert result.code == 0
+    assert f"bytes to {target}" in (home / target / "log.txt").read_text(encoding="utf-8")
+    assert_same_run(home, target, unpaused, result)
 
 
 def test_a_stop_during_a_pause_saves_the_offloaded_state(
-    home: Path, unpaused: Ended, monkeypatch: pytest.MonkeyPatch
+    home: Path, unpaused: TrainerResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, step = paused_at(home, "stopped", "disk", monkeypatch)
-    tell(process, protocol.Stop(id=2))
+    process, step = start_and_pause(home, "stopped", "disk", monkeypatch)
+    send(process, protocol.Stop(id=2))
     stopped = finish(process)
     assert stopped.code == 3, stopped.stderr
-    assert stopped.of(protocol.Done)[0].steps == step
+    assert stopped.events_of(protocol.Done)[0].steps == step
     monkeypatch.delenv("TRAINDECK_OFFLOAD")
     resumed = run(home, "train", "--resume", "stopped")
-    assert resumed.of(protocol.Hello)[0].resumed_from_step == step
-    assert not list((home / "stopped").glob("paused*")), "nothing is left of the pause"
-    assert_same(home, "stopped", unpaused, stopped, resumed)
+    assert resumed.events_of(protocol.Hello)[0].resumed_from_step == step
+    assert not list((home / "stopped").glob("paused*")), "the pause leaves no files"
+    assert_same_run(home, "stopped", unpaused, stopped, resumed)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.core.test_loop import config, losses, pairs_file, trainer
-from tests.core.trainer import text_file
+from tests.core.trainer_process import text_file
+from tests.core.training import build_trainer, copy_weights, losses, pairs_file, tiny_config
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import concat_batches
@@ -23,135 +23,137 @@ from trainer_core.train.gpu_specs import PeakFlops, lookup_peak
 from trainer_core.train.trainer import Trainer
 
 
-def wanted(folder: Path, **values: object) -> Config:
+def config(folder: Path, **values: object) -> Config:
     small = {"batch_size": 4, "eval_steps": 0, "max_steps": 6, "cpu_threads": 1, "perf_steps": 3, "eval_batches": 1}
-    return config(folder, text_file(folder), **{**small, **values})
-
-
-def weights(made: Trainer) -> list[torch.Tensor]:
-    return [weight.detach().clone() for weight in made.model.parameters()]
+    return tiny_config(folder, text_file(folder), **{**small, **values})
 
 
 # --- performance events ---------------------------------------------------------------------------------
 
 
 def test_performance_events_have_their_own_interval(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, log_steps=5))
-    made.run()
-    events = kept.of(protocol.Performance)
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, perf_steps=2, log_steps=5))
+    trainer.run()
+    events = sink.events_of(protocol.Performance)
     assert [event.step for event in events] == [2, 4, 6]
     for event in events:
         assert 0 <= event.data_ratio < 0.5
         assert 0.5 < event.compute_ratio <= 1
-        assert event.flops_per_token == flops.flops_per_token(made.model, made.config.max_seq_len)
+        assert event.flops_per_token == flops.flops_per_token(trainer.model, trainer.config.max_seq_len)
         assert (event.mfu, event.peak_flops, event.memory_peak, event.energy_j) == (None, None, None, None)
 
 
 def test_energy_is_reported_since_the_previous_event_and_per_token(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2))
-    meter = iter([10.0, 25.0, 45.0])
-    made.reports.energy = lambda: next(meter)
-    made.run()
-    first, second, third = kept.of(protocol.Performance)
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, perf_steps=2))
+    joules = iter([10.0, 25.0, 45.0])
+    trainer.reports.energy = lambda: next(joules)
+    trainer.run()
+    first, second, third = sink.events_of(protocol.Performance)
     assert (first.energy_j, second.energy_j, third.energy_j) == (None, 15.0, 20.0)
-    tokens = [event.tokens for event in kept.of(protocol.Step)]
+    tokens = [event.tokens for event in sink.events_of(protocol.Step)]
     assert second.energy_per_million_tokens_j == pytest.approx(15e6 / (tokens[3] - tokens[1]))
 
 
-class Once:
-    """Does something at the boundary behind a step, when the run asks whether it is to wait; and lets it wait."""
+class PauseAtStep:
+    """Pause condition that runs `action` once after a step, then pauses for `pauses` checks."""
 
-    def __init__(self, made: Trainer, step: int, does: Callable[[], object] = bool, waits: int = 0) -> None:
-        self._made, self._step, self._does, self._asked, self._waits = made, step, does, 0, waits
+    def __init__(self, trainer: Trainer, step: int, action: Callable[[], object] = bool, pauses: int = 0) -> None:
+        self._trainer, self._step, self._action, self._checks, self._pauses = trainer, step, action, 0, pauses
 
     def __call__(self) -> PauseState | None:
-        if self._made.state.counters.step != self._step:
+        if self._trainer.state.counters.step != self._step:
             return None
-        self._asked += 1
-        if self._asked == 1:
-            self._does()
-        return PauseState("schedule") if self._asked <= self._waits else None
+        self._checks += 1
+        if self._checks == 1:
+            self._action()
+        return PauseState("schedule") if self._checks <= self._pauses else None
 
 
-@pytest.mark.parametrize("what", ["a pause", "a return to a checkpoint"])
-def test_no_energy_is_reported_for_an_interval_with_a_pause_or_rollback(tmp_path: Path, what: str) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, max_steps=10))
-    meter = itertools.count(0, 10)
-    made.reports.energy = lambda: float(next(meter))
-    counters = made.state.counters
-    back = Once(made, 5, lambda: made.reports.start(counters.tokens, counters.samples))
-    made.context.pause_conditions.append(Once(made, 5, waits=2) if what == "a pause" else back)
-    made.run()
-    events = kept.of(protocol.Performance)
+@pytest.mark.parametrize("cause", ["pause", "rollback"])
+def test_no_energy_is_reported_for_an_interval_with_a_pause_or_rollback(tmp_path: Path, cause: str) -> None:
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, perf_steps=2, max_steps=10))
+    joules = itertools.count(0, 10)
+    trainer.reports.energy = lambda: float(next(joules))
+    counters = trainer.state.counters
+    rollback = PauseAtStep(trainer, 5, lambda: trainer.reports.start(counters.tokens, counters.samples))
+    trainer.context.pause_conditions.append(PauseAtStep(trainer, 5, pauses=2) if cause == "pause" else rollback)
+    trainer.run()
+    events = sink.events_of(protocol.Performance)
     assert [event.energy_j for event in events] == [None, 10.0, None, 10.0, 10.0]
     assert events[2].energy_per_million_tokens_j is None
 
 
 def test_gradient_noise_is_reported_in_sequences_with_several_micro_batches(tmp_path: Path) -> None:
-    several, kept = trainer(
-        tmp_path, wanted(tmp_path, gradient_accumulation_steps=3, perf_steps=20, max_steps=20), "several"
+    accumulated, sink = build_trainer(
+        tmp_path, config(tmp_path, gradient_accumulation_steps=3, perf_steps=20, max_steps=20), "accumulated"
     )
-    several.run()
-    (event,) = kept.of(protocol.Performance)
-    scale = several.noise.read()
-    samples_per_token = several.state.counters.samples / several.state.counters.tokens
+    accumulated.run()
+    (event,) = sink.events_of(protocol.Performance)
+    scale = accumulated.noise.read()
+    samples_per_token = accumulated.state.counters.samples / accumulated.state.counters.tokens
     assert event.gradient_noise == (None if scale is None else pytest.approx(scale * samples_per_token))
-    assert several.noise.mean[0] == 10, "measured a few times between two events, not in each step"
-    one, kept = trainer(tmp_path, wanted(tmp_path), "one")
-    one.run()
-    assert kept.of(protocol.Performance)[0].gradient_noise is None
+    assert accumulated.noise.mean[0] == 10, "measured a few times between two events, not in every step"
+    single, sink = build_trainer(tmp_path, config(tmp_path), "single")
+    single.run()
+    assert sink.events_of(protocol.Performance)[0].gradient_noise is None
 
 
 def test_telemetry_does_not_change_training(tmp_path: Path) -> None:
     settings = {"gradient_accumulation_steps": 2, "dropout": 0.1}
-    watched, kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=1, flops_steps=1), "watched")
-    watched.run()
-    plain, plain_kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=0, log_steps=6), "plain")
-    plain.telemetry = plain.clock.enabled = False
-    plain.run()
-    assert len(kept.of(protocol.FlopsProfile)) == len(kept.of(protocol.Performance)) == 6
-    assert not plain_kept.of(protocol.Step)
-    assert all(map(torch.equal, weights(watched), weights(plain)))
+    profiled, sink = build_trainer(tmp_path, config(tmp_path, **settings, perf_steps=1, flops_steps=1), "profiled")
+    profiled.run()
+    unprofiled, unprofiled_sink = build_trainer(
+        tmp_path, config(tmp_path, **settings, perf_steps=0, log_steps=6), "unprofiled"
+    )
+    unprofiled.telemetry = unprofiled.clock.enabled = False
+    unprofiled.run()
+    assert len(sink.events_of(protocol.FlopsProfile)) == len(sink.events_of(protocol.Performance)) == 6
+    assert not unprofiled_sink.events_of(protocol.Step)
+    assert all(map(torch.equal, copy_weights(profiled), copy_weights(unprofiled)))
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
 def test_saving_time_is_reported_separately(tmp_path: Path, low_memory: bool) -> None:
-    """Written beside training, a checkpoint costs the time of a copy; with little memory, all that writing takes."""
-    made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=2, max_steps=4, low_memory=low_memory))
-    made.run()
-    saving = [event.time_ms.checkpoint for event in kept.of(protocol.Step)]
+    """A background save costs the time of a copy; with `low_memory`, the time of the write."""
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, save_steps=2, max_steps=4, low_memory=low_memory))
+    trainer.run()
+    saving = [event.time_ms.checkpoint for event in sink.events_of(protocol.Step)]
     assert [time > 0 for time in saving] == [False, False, True, False]
-    seconds = [event.seconds for event in kept.of(protocol.Checkpoint)]
+    seconds = [event.seconds for event in sink.events_of(protocol.Checkpoint)]
     if low_memory:
         assert saving[2] / 1000 >= 0.9 * seconds[0]
-    assert made.state.counters.seconds == pytest.approx(made.clock.seconds)
+    assert trainer.state.counters.seconds == pytest.approx(trainer.clock.seconds)
 
 
 def test_intervals_can_be_changed_during_training(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
-    made.context.live_settings["perf_steps"](4.0)
-    made.context.live_settings["flops_steps"](3.0)
-    made.run()
-    assert [event.step for event in kept.of(protocol.Performance)] == [4]
-    assert [event.step for event in kept.of(protocol.FlopsProfile)] == [3]
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, perf_steps=1, max_steps=4))
+    trainer.context.live_settings["perf_steps"](4.0)
+    trainer.context.live_settings["flops_steps"](3.0)
+    trainer.run()
+    assert [event.step for event in sink.events_of(protocol.Performance)] == [4]
+    assert [event.step for event in sink.events_of(protocol.FlopsProfile)] == [3]
     for name in ("log_steps", "sample_steps", "perf_steps", "flops_steps"):
         protocol.decode_command(protocol.encode(protocol.Set(name=name, value=5)))  # type: ignore[arg-type]
 
 
-# --- arithmetic -------------------------------------------------------------------------------------------
+# --- FLOPs -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"tie_embeddings": False}])
-def test_the_flops_profile_matches_the_formula_except_causal_attention(tmp_path: Path, more: dict[str, object]) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, flops_steps=1, max_steps=1, hidden_dim=64, max_seq_len=32, **more))
-    made.run()
-    (event,) = kept.of(protocol.FlopsProfile)
-    shape, tokens = made.model.config, 4 * 32
+@pytest.mark.parametrize("settings", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"tie_embeddings": False}])
+def test_the_flops_profile_matches_the_formula_except_causal_attention(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    trainer, sink = build_trainer(
+        tmp_path, config(tmp_path, flops_steps=1, max_steps=1, hidden_dim=64, max_seq_len=32, **settings)
+    )
+    trainer.run()
+    (event,) = sink.events_of(protocol.FlopsProfile)
+    shape, tokens = trainer.model.config, 4 * 32
     assert event.tokens == tokens
     attention = shape.n_layers * shape.max_seq_len * shape.hidden_dim * tokens
-    vectors = sum(weight.numel() for weight in made.model.parameters() if weight.dim() == 1)
+    vectors = sum(weight.numel() for weight in trainer.model.parameters() if weight.dim() == 1)
     matrices = event.formula - 6 * tokens * vectors - 6 * attention
-    # The whole square of scores, 12 a position; kernels that keep no scores make them again, 14.
+    # All pairs of positions: 12 FLOPs each, or 14 by kernels that recompute the scores in backward.
     assert event.total in (matrices + 12 * attention, matrices + 14 * attention)
     names = [row.module for row in event.rows]
     assert names[:2] == ["model.layers.0.self_attn", "model.layers.0.mlp"]
@@ -176,11 +178,11 @@ def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: 
     settings |= {"packing": data == "packed", "attend_across_documents": data != "documents"}
     files = {"text": text_file, "documents": documents_file}
     file = files.get(data, pairs_file)(tmp_path)
-    made, kept = trainer(tmp_path, config(tmp_path, file, **settings))
-    made.reports._peak = PeakFlops(1e9, "a card")
-    batches = list(itertools.islice(made.train_data.iterate_epoch(0), 2))
-    made.run()
-    (event,) = kept.of(protocol.Performance)
+    trainer, sink = build_trainer(tmp_path, tiny_config(tmp_path, file, **settings))
+    trainer.reports._peak = PeakFlops(1e9, "test GPU")
+    batches = list(itertools.islice(trainer.train_data.iterate_epoch(0), 2))
+    trainer.run()
+    (event,) = sink.events_of(protocol.Performance)
     positions = sum(batch.input_ids.numel() for batch in batches)
     pairs = 0
     for batch in batches:
@@ -194,8 +196,8 @@ def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: 
         == pairs
     )
     assert (pairs / positions < 256) == (data != "text")
-    assert event.flops_per_token == flops.flops_per_token(made.model, pairs / positions)
-    spent = sum(step.time_ms.forward + step.time_ms.backward for step in kept.of(protocol.Step)) / 1000
+    assert event.flops_per_token == flops.flops_per_token(trainer.model, pairs / positions)
+    spent = sum(step.time_ms.forward + step.time_ms.backward for step in sink.events_of(protocol.Step)) / 1000
     assert event.mfu is not None
     assert 0 < event.mfu * 1e9 < positions * event.flops_per_token / spent
 
@@ -221,10 +223,10 @@ def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: 
 )
 def test_peak_flops_match_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
     for precision, tera in (("bf16", bf16), ("fp16", bf16), ("tf32", tf32)):
-        found = lookup_peak(card, precision)
-        assert found is not None
-        assert found.flops_per_s / 1e12 == pytest.approx(tera, abs=0.06)
-        assert found.name.endswith(precision)
+        peak = lookup_peak(card, precision)
+        assert peak is not None
+        assert peak.flops_per_s / 1e12 == pytest.approx(tera, abs=0.06)
+        assert peak.name.endswith(precision)
     assert lookup_peak(card, "fp32") is None
 
 
@@ -234,9 +236,9 @@ def test_peak_flops_match_the_data_sheets(card: str, bf16: float, tf32: float) -
      ("Tesla V100-SXM2-16GB", 125.0)],
 )  # fmt: skip
 def test_cards_before_ampere_have_a_peak_in_fp16_only(card: str, fp16: float) -> None:
-    found = lookup_peak(card, "fp16")
-    assert found is not None
-    assert found.flops_per_s / 1e12 == pytest.approx(fp16, abs=0.06)
+    peak = lookup_peak(card, "fp16")
+    assert peak is not None
+    assert peak.flops_per_s / 1e12 == pytest.approx(fp16, abs=0.06)
     assert lookup_peak(card, "bf16") is lookup_peak(card, "tf32") is None
 
 
@@ -251,21 +253,21 @@ def test_cards_with_similar_names_have_no_peak(card: str) -> None:
     assert lookup_peak(card, "bf16") is None
 
 
-# --- garbage ------------------------------------------------------------------------------------------------
+# --- garbage collection ----------------------------------------------------------------------------------------------
 
 
 def test_garbage_collection_is_disabled_in_steps(tmp_path: Path) -> None:
-    made, _ = trainer(tmp_path, wanted(tmp_path))
-    seen = []
-    step = made._step
+    trainer, _ = build_trainer(tmp_path, config(tmp_path))
+    states = []
+    step = trainer._step
 
-    def watching(window: list) -> None:  # type: ignore[type-arg]
-        seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
+    def record(window: list) -> None:  # type: ignore[type-arg]
+        states.append((gc.isenabled(), gc.get_freeze_count() > 0))
         step(window)
 
-    made._step = watching  # type: ignore[method-assign]
-    made.run()
-    assert set(seen) == {(False, True)}
+    trainer._step = record  # type: ignore[method-assign]
+    trainer.run()
+    assert set(states) == {(False, True)}
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
@@ -283,9 +285,9 @@ def test_garbage_is_collected_between_steps_when_due(monkeypatch: pytest.MonkeyP
 
 
 def test_step_events_report_the_mean_loss_of_their_interval(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, log_steps=4, max_steps=6))
-    made.run()
-    single, single_kept = trainer(tmp_path, wanted(tmp_path, log_steps=1, max_steps=6), "single")
+    trainer, sink = build_trainer(tmp_path, config(tmp_path, log_steps=4, max_steps=6))
+    trainer.run()
+    single, single_kept = build_trainer(tmp_path, config(tmp_path, log_steps=1, max_steps=6), "single")
     single.run()
     each = losses(single_kept)
-    assert losses(kept) == pytest.approx([sum(each[:4]) / 4, sum(each[4:]) / 2], rel=1e-6)
+    assert losses(sink) == pytest.approx([sum(each[:4]) / 4, sum(each[4:]) / 2], rel=1e-6)

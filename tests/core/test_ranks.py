@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,19 @@ import torch
 from safetensors.torch import load_file
 
 from tests.core.rank_processes import join_ranks, start_ranks
-from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
+from tests.core.trainer_process import (
+    TINY,
+    TrainerResult,
+    entered_phase,
+    environment,
+    finish,
+    reached_step,
+    read_until,
+    run,
+    send,
+    start,
+    text_file,
+)
 from trainer_core import protocol
 from trainer_core.check.trial import num_micro_batches
 from trainer_core.config import Config, ConfigLayer, resolve
@@ -26,7 +37,7 @@ STEPS = 12
 DATA = "文本 text.txt"
 ARGUMENTS = ["train", *TINY, "--max-steps", str(STEPS), "--save-steps", "6", "--keep-last", "9", "--data", DATA]
 TWO = ["--ranks", "2"]
-NO_DRAWS = ["--dropout", "0"]
+NO_DROPOUT = ["--dropout", "0"]
 
 
 @pytest.fixture(scope="module")
@@ -37,141 +48,137 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one(home: Path) -> Ended:
+def single(home: Path) -> TrainerResult:
     """A run of a single process, without dropout."""
-    ended = run(home, *ARGUMENTS, *NO_DRAWS, "--run-dir", "one")
-    assert ended.code == 0, ended.stderr
-    return ended
+    result = run(home, *ARGUMENTS, *NO_DROPOUT, "--run-dir", "single")
+    assert result.code == 0, result.stderr
+    return result
 
 
 @pytest.fixture(scope="module")
-def two(home: Path) -> Ended:
+def two_ranks(home: Path) -> TrainerResult:
     """A run of two ranks, with dropout."""
-    ended = run(home, *ARGUMENTS, *TWO, "--run-dir", "two")
-    assert ended.code == 0, ended.stderr
-    return ended
+    result = run(home, *ARGUMENTS, *TWO, "--run-dir", "two_ranks")
+    assert result.code == 0, result.stderr
+    return result
 
 
 def weights(home: Path, name: str, step: int = STEPS) -> dict[str, torch.Tensor]:
     return load_file(home / name / "checkpoints" / f"step-{step:08d}" / "model.safetensors")
 
 
-def assert_same_run(home: Path, name: str, ended: Ended, one: Ended) -> None:
-    """Compare within rounding errors: the order of summation differs."""
-    assert ended.losses == pytest.approx(one.losses, rel=1e-5)
-    for mine, theirs in zip(ended.of(protocol.Step)[-1:], one.of(protocol.Step)[-1:], strict=True):
-        assert (mine.step, mine.tokens, mine.samples) == (theirs.step, theirs.tokens, theirs.samples)
-    evals = [(event.step, pytest.approx(event.loss, rel=1e-5), event.tokens) for event in one.of(protocol.Eval)]
-    assert [(event.step, event.loss, event.tokens) for event in ended.of(protocol.Eval)] == evals
-    theirs = weights(home, "one")
+def assert_same_run(home: Path, name: str, result: TrainerResult, single: TrainerResult) -> None:
+    """Compare two runs, within rounding errors: the order of summation differs."""
+    assert result.losses == pytest.approx(single.losses, rel=1e-5)
+    for actual, expected in zip(
+        result.events_of(protocol.Step)[-1:], single.events_of(protocol.Step)[-1:], strict=True
+    ):
+        assert (actual.step, actual.tokens, actual.samples) == (expected.step, expected.tokens, expected.samples)
+    evals = [
+        (event.step, pytest.approx(event.loss, rel=1e-5), event.tokens) for event in single.events_of(protocol.Eval)
+    ]
+    assert [(event.step, event.loss, event.tokens) for event in result.events_of(protocol.Eval)] == evals
+    expected = weights(home, "single")
     for key, weight in weights(home, name).items():
-        torch.testing.assert_close(weight, theirs[key], rtol=1e-3, atol=2e-5)
+        torch.testing.assert_close(weight, expected[key], rtol=1e-3, atol=2e-5)
 
 
-def test_two_ranks_equal_a_single_process(home: Path, one: Ended) -> None:
-    ended = run(home, *ARGUMENTS, *NO_DRAWS, *TWO, "--run-dir", "both")
-    assert ended.code == 0, ended.stderr
-    assert_same_run(home, "both", ended, one)
-    assert len(ended.of(protocol.Hello)[0].devices) == 2
-    assert [event.seq for event in ended.events] == list(range(1, len(ended.events) + 1)), "only rank 0 emits events"
+def test_two_ranks_equal_a_single_process(home: Path, single: TrainerResult) -> None:
+    result = run(home, *ARGUMENTS, *NO_DROPOUT, *TWO, "--run-dir", "both")
+    assert result.code == 0, result.stderr
+    assert_same_run(home, "both", result, single)
+    assert len(result.events_of(protocol.Hello)[0].devices) == 2
+    assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1)), "only rank 0 emits events"
     assert not list((home / "both").glob("ranks-*")), "the rendezvous folder is deleted"
 
 
-def test_torchrun_ranks_equal_a_single_process(home: Path, one: Ended) -> None:
+def test_torchrun_ranks_equal_a_single_process(home: Path, single: TrainerResult) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "trainer_core"]
-    done = subprocess.run(
-        [*command, *ARGUMENTS, *NO_DRAWS, "--output", "json", "--run-dir", "torchrun"],
+    completed = subprocess.run(
+        [*command, *ARGUMENTS, *NO_DROPOUT, "--output", "json", "--run-dir", "torchrun"],
         env=environment(home), cwd=home, capture_output=True, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
-    ended = Ended(0, [protocol.decode_event(line) for line in done.stdout.splitlines()], done.stderr.decode())
-    assert_same_run(home, "torchrun", ended, one)
+    assert completed.returncode == 0, completed.stderr.decode()
+    result = TrainerResult(
+        0, [protocol.decode_event(line) for line in completed.stdout.splitlines()], completed.stderr.decode()
+    )
+    assert_same_run(home, "torchrun", result, single)
 
 
-def test_world_size_can_change_at_each_resume(home: Path, one: Ended) -> None:
+def test_world_size_can_change_at_each_resume(home: Path, single: TrainerResult) -> None:
     (home / "resumed").mkdir()
-    first = run(home, *ARGUMENTS, *NO_DRAWS, "--max-steps", "4", "--lr-schedule", "constant", "--run-dir", "resumed/a")
-    plain = run(home, *ARGUMENTS, *NO_DRAWS, "--lr-schedule", "constant", "--run-dir", "resumed/whole")
-    assert first.code == plain.code == 0
+    first = run(
+        home, *ARGUMENTS, *NO_DROPOUT, "--max-steps", "4", "--lr-schedule", "constant", "--run-dir", "resumed/a"
+    )
+    constant = run(home, *ARGUMENTS, *NO_DROPOUT, "--lr-schedule", "constant", "--run-dir", "resumed/constant")
+    assert first.code == constant.code == 0
     second = run(home, "train", "--resume", "resumed/a", *TWO, "--max-steps", "8")
     assert second.code == 0, second.stderr
-    (warning,) = second.of(protocol.Warn)
+    (warning,) = second.events_of(protocol.Warn)
     assert (warning.code, warning.params) == ("resume.not_exact", {"what": "ranks", "before": "1", "after": "2"})
     third = run(home, "train", "--resume", "resumed/a", "--ranks", "1", "--max-steps", str(STEPS))
-    assert [event.params["what"] for event in third.of(protocol.Warn)] == ["ranks"]
-    assert {**first.losses, **second.losses, **third.losses} == pytest.approx(plain.losses, rel=1e-5)
+    assert [event.params["what"] for event in third.events_of(protocol.Warn)] == ["ranks"]
+    assert {**first.losses, **second.losses, **third.losses} == pytest.approx(constant.losses, rel=1e-5)
 
 
-def test_a_resume_with_the_same_world_size_is_exact(home: Path, two: Ended) -> None:
+def test_a_resume_with_the_same_world_size_is_exact(home: Path, two_ranks: TrainerResult) -> None:
     process = start(home, *ARGUMENTS, *TWO, "--run-dir", "stopped", "--control", "stdin", stdin=subprocess.PIPE)
-    before = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step >= 3)
-    assert process.stdin is not None
-    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
-    process.stdin.flush()
+    before = read_until(process, reached_step(3))
+    send(process, protocol.Stop(id=1))
     stopped = finish(process)
     assert stopped.code == ExitCode.STOPPED, stopped.stderr
-    at = stopped.of(protocol.Done)[0].steps
-    assert 3 <= at < STEPS
+    stop_step = stopped.events_of(protocol.Done)[0].steps
+    assert 3 <= stop_step < STEPS
     resumed = run(home, "train", "--resume", "stopped")
     assert resumed.code == 0, resumed.stderr
-    assert resumed.of(protocol.Hello)[0].resumed_from_step == at
-    assert not resumed.of(protocol.Warn)
-    losses = Ended(0, before + stopped.events, "").losses | resumed.losses
-    assert losses == two.losses
+    assert resumed.events_of(protocol.Hello)[0].resumed_from_step == stop_step
+    assert not resumed.events_of(protocol.Warn)
+    losses = TrainerResult(0, before + stopped.events, "").losses | resumed.losses
+    assert losses == two_ranks.losses
     last = f"checkpoints/step-{STEPS:08d}"
     for file in ("model.safetensors", "optimizer.safetensors"):
-        assert (home / "stopped" / last / file).read_bytes() == (home / "two" / last / file).read_bytes(), file
-
-
-def send(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
-    assert process.stdin is not None
-    process.stdin.write(protocol.encode(command))
-    process.stdin.flush()
-
-
-def is_phase(name: str) -> Callable[[protocol.AnyEvent], bool]:
-    return lambda event: isinstance(event, protocol.Phase) and event.phase == name
+        assert (home / "stopped" / last / file).read_bytes() == (home / "two_ranks" / last / file).read_bytes(), file
 
 
 def test_ranks_obey_pause_set_save_and_the_end_of_stdin(
-    home: Path, two: Ended, monkeypatch: pytest.MonkeyPatch
+    home: Path, two_ranks: TrainerResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state of both ranks is offloaded during the pause, as on a GPU."""
     monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
     arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "controlled"]
     process = start(home, *arguments, "--control", "stdin", stdin=subprocess.PIPE)
-    read_until(process, lambda event: isinstance(event, protocol.Step))
+    read_until(process, reached_step(1))
     send(process, protocol.Pause(id=1))
-    read_until(process, is_phase("paused"))
+    read_until(process, entered_phase("paused"))
     send(process, protocol.Resume(id=2))
-    read_until(process, is_phase("training"))
+    read_until(process, entered_phase("training"))
     send(process, protocol.Set(id=3, name="log_steps", value=2))
     send(process, protocol.Save(id=4))
     read_until(process, lambda event: isinstance(event, protocol.Checkpoint) and event.step % 6 != 0)
-    read_until(process, lambda event: isinstance(event, protocol.Step))
+    read_until(process, reached_step(1))
     assert process.stdin is not None
     process.stdin.close()
     process.stdin = None
-    ended = finish(process)
-    assert ended.code == ExitCode.STOPPED, ended.stderr
-    (done,) = ended.of(protocol.Done)
+    result = finish(process)
+    assert result.code == ExitCode.STOPPED, result.stderr
+    (done,) = result.events_of(protocol.Done)
     assert done.reason == "parent_lost"
     assert (home / "controlled" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
 
 
 def test_a_check_measures_all_ranks(home: Path) -> None:
-    (alone,) = run(home, "check", *ARGUMENTS[1:]).of(protocol.CheckReport)
-    ended = run(home, "check", *ARGUMENTS[1:], *TWO)
-    assert ended.code == 0, ended.stderr
-    (report,) = ended.of(protocol.CheckReport)
+    (alone,) = run(home, "check", *ARGUMENTS[1:]).events_of(protocol.CheckReport)
+    result = run(home, "check", *ARGUMENTS[1:], *TWO)
+    assert result.code == 0, result.stderr
+    (report,) = result.events_of(protocol.CheckReport)
     assert (report.verdict, report.from_cache) == ("fits", False)
     assert report.device.startswith("2 × CPU")
     assert report.chosen.tokens_per_s
     assert 1.6 * alone.chosen.ram_peak < report.chosen.ram_peak == report.chosen.peak, (
         "each rank loads Python and torch"
     )
-    (recalled,) = run(home, "check", *ARGUMENTS[1:], *TWO).of(protocol.CheckReport)
-    assert (recalled.from_cache, recalled.chosen) == (True, report.chosen)
+    (cached,) = run(home, "check", *ARGUMENTS[1:], *TWO).events_of(protocol.CheckReport)
+    assert (cached.from_cache, cached.chosen) == (True, report.chosen)
 
 
 def automatic_batch(home: Path, name: str) -> list[str]:
@@ -182,30 +189,30 @@ def automatic_batch(home: Path, name: str) -> list[str]:
 
 
 def test_the_automatic_batch_size_is_measured_with_all_ranks(home: Path) -> None:
-    ended = run(home, *automatic_batch(home, "automatic"), *TWO)
-    assert ended.code == 0, ended.stderr
-    (report,) = ended.of(protocol.CheckReport)
+    result = run(home, *automatic_batch(home, "automatic"), *TWO)
+    assert result.code == 0, result.stderr
+    (report,) = result.events_of(protocol.CheckReport)
     assert report.device.startswith("2 × CPU")
     assert report.chosen.batch_size * report.chosen.gradient_accumulation_steps == 6
-    assert all(event.time_ms.sync > 0 for event in ended.of(protocol.Step)), "training synchronizes both ranks"
+    assert all(event.time_ms.sync > 0 for event in result.events_of(protocol.Step)), "training synchronizes both ranks"
 
 
 def test_torchrun_ranks_do_not_measure_the_batch_size(home: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "trainer_core"]
     arguments = [*command, *automatic_batch(home, "torchrun_automatic")]
-    done = subprocess.run(arguments, env=environment(home), cwd=home, capture_output=True, timeout=150)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
-    kinds = [type(protocol.decode_event(line)) for line in done.stdout.splitlines()]
-    assert kinds.count(protocol.CheckReport) == kinds.count(protocol.Done) == 1
+    completed = subprocess.run(arguments, env=environment(home), cwd=home, capture_output=True, timeout=150)
+    assert completed.returncode == 0, completed.stderr.decode("utf-8", "replace")
+    event_types = [type(protocol.decode_event(line)) for line in completed.stdout.splitlines()]
+    assert event_types.count(protocol.CheckReport) == event_types.count(protocol.Done) == 1
 
 
-def test_only_several_ranks_report_synchronization_time(one: Ended, two: Ended) -> None:
-    assert {event.time_ms.sync for event in one.of(protocol.Step)} == {0.0}
-    for event in two.of(protocol.Step):
+def test_only_several_ranks_report_synchronization_time(single: TrainerResult, two_ranks: TrainerResult) -> None:
+    assert {event.time_ms.sync for event in single.events_of(protocol.Step)} == {0.0}
+    for event in two_ranks.events_of(protocol.Step):
         assert event.time_ms.sync > 0
 
 
-def test_more_ranks_than_sequences_are_rejected() -> None:
+def test_more_ranks_than_sequences_per_step_are_rejected() -> None:
     with pytest.raises(TraindeckError) as error:
         resolve([ConfigLayer("test", {"ranks": 4, "batch_size": 3})])
     assert error.value.code == "ranks.too_many"
@@ -227,35 +234,35 @@ def test_rows_are_divided_evenly_among_ranks(sizes: list[int], size: int) -> Non
 )
 def test_rows_of_one_width_are_divided_into_the_fewest_equal_pieces(sizes: list[int], size: int) -> None:
     shares = [pieces(sizes, rank, size, alike=True) for rank in range(size)]
-    cut = [part for share in shares for piece in share for part in piece]
-    rows = [(batch, row) for batch, part in cut for row in range(part.start, part.stop)]
+    parts = [part for share in shares for piece in share for part in piece]
+    rows = [(batch, row) for batch, part in parts for row in range(part.start, part.stop)]
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
     counts = [[sum(part.stop - part.start for _, part in piece) for piece in share] for share in shares]
-    least = -(-sum(sizes) // size)  # rows of a rank
-    assert max(map(len, counts)) == -(-least // max(sizes)), "the fewest possible pieces"
+    rows_per_rank = -(-sum(sizes) // size)  # rows of a rank
+    assert max(map(len, counts)) == -(-rows_per_rank // max(sizes)), "the fewest possible pieces"
     assert max(map(max, filter(None, counts))) <= max(sizes), "no piece is larger than a micro-batch"
-    assert max(map(sum, counts)) <= max(least, 1.15 * sum(sizes) / size)
+    assert max(map(sum, counts)) <= max(rows_per_rank, 1.15 * sum(sizes) / size)
 
 
 def test_each_rank_computes_pieces_of_one_size() -> None:
     """Compiled code is specialized for one number of rows, and CUDA graphs require a single piece."""
-    for sizes, wanted in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
-        window = [batch_of(rows) for rows in sizes]
-        dealt = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3, 16)] for rank in range(3)]
-        assert dealt == wanted
+    for sizes, expected in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
+        window = [distinct_rows(rows) for rows in sizes]
+        piece_sizes = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3, 16)] for rank in range(3)]
+        assert piece_sizes == expected
 
 
 def test_pieces_contain_all_rows_in_order() -> None:
-    window = [batch_of(4, begin=0), batch_of(4, begin=4), batch_of(4, begin=8)]
-    dealt = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
-    assert torch.equal(torch.cat([piece.input_ids for piece in dealt]), torch.cat([b.input_ids for b in window]))
-    assert torch.equal(torch.cat([piece.labels for piece in dealt]), torch.cat([b.labels for b in window]))
-    assert [piece.loss_tokens for piece in dealt] == [3 * 8] * 4
-    assert all(piece.segments is not None and piece.segments.shape == (3, 8) for piece in dealt)
+    window = [distinct_rows(4, first=0), distinct_rows(4, first=4), distinct_rows(4, first=8)]
+    all_pieces = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
+    assert torch.equal(torch.cat([piece.input_ids for piece in all_pieces]), torch.cat([b.input_ids for b in window]))
+    assert torch.equal(torch.cat([piece.labels for piece in all_pieces]), torch.cat([b.labels for b in window]))
+    assert [piece.loss_tokens for piece in all_pieces] == [3 * 8] * 4
+    assert all(piece.segments is not None and piece.segments.shape == (3, 8) for piece in all_pieces)
 
 
 def test_micro_batches_of_different_widths_are_not_merged() -> None:
-    window = [batch_of(4, width=8), batch_of(4, width=16)]
+    window = [distinct_rows(4, width=8), distinct_rows(4, width=16)]
     assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3, 4)] for rank in range(3)] == [
         [(2, 8)],
         [(2, 8), (1, 16)],
@@ -264,10 +271,12 @@ def test_micro_batches_of_different_widths_are_not_merged() -> None:
 
 
 def test_pieces_at_the_end_of_an_epoch_are_not_larger() -> None:
-    """The check has measured the memory of the usual size only."""
-    usual = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
-    dealt = [[piece.input_ids.shape[0] for piece in deal([batch_of(16)] * 3, rank, 3, usual)] for rank in range(3)]
-    assert (usual, dealt) == (11, [[8, 8]] * 3)
+    """The check measures the memory of the usual piece size only."""
+    usual_size = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
+    piece_sizes = [
+        [piece.input_ids.shape[0] for piece in deal([distinct_rows(16)] * 3, rank, 3, usual_size)] for rank in range(3)
+    ]
+    assert (usual_size, piece_sizes) == (11, [[8, 8]] * 3)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -276,26 +285,26 @@ def test_a_check_uses_the_piece_size_of_the_run(ranks: int) -> None:
         for accumulation in range(1, 13):
             if batch_size * accumulation >= ranks:
                 run = Config(batch_size=batch_size, gradient_accumulation_steps=accumulation, ranks=ranks)
-                tried = msgspec.structs.replace(run, gradient_accumulation_steps=num_micro_batches(run))
-                assert share_of(tried).batch_size == share_of(run).batch_size
+                trial = msgspec.structs.replace(run, gradient_accumulation_steps=num_micro_batches(run))
+                assert share_of(trial).batch_size == share_of(run).batch_size
 
 
 def test_sequences_with_and_without_segments_are_merged() -> None:
-    divided, whole = batch_of(4), batch_of(4, begin=4)
-    whole = dataclasses.replace(whole, segments=None, positions=None)
-    (piece,) = deal([divided, whole], 1, 3, 4)
+    packed, unpacked = distinct_rows(4), distinct_rows(4, first=4)
+    unpacked = dataclasses.replace(unpacked, segments=None, positions=None)
+    (piece,) = deal([packed, unpacked], 1, 3, 4)
     assert piece.input_ids[:, 0].tolist() == [200, 300, 400]
     assert piece.segments is not None
     assert piece.positions is not None
-    assert divided.segments is not None
-    assert torch.equal(piece.segments[:2], divided.segments[2:])
+    assert packed.segments is not None
+    assert torch.equal(piece.segments[:2], packed.segments[2:])
     assert piece.segments[2].unique().tolist() == [0]
     assert piece.positions[2].tolist() == list(range(8))
 
 
-def batch_of(rows: int, begin: int = 0, width: int = 8) -> Batch:
+def distinct_rows(rows: int, first: int = 0, width: int = 8) -> Batch:
     """A batch of distinct rows with two documents each."""
-    ids = torch.arange(begin, begin + rows).unsqueeze(1) * 100 + torch.arange(width)
+    ids = torch.arange(first, first + rows).unsqueeze(1) * 100 + torch.arange(width)
     segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
     return Batch(ids, ids + 1, loss_tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
 
@@ -312,8 +321,8 @@ ranks.close()
 def test_a_rank_without_sequences_takes_part_in_the_reduction(tmp_path: Path) -> None:
     with start_ranks(tmp_path, REDUCE, size=3):
         ranks = join_ranks(tmp_path / "rendezvous", 0, 3)
-        one = torch.zeros(1, 8, dtype=torch.int64)
-        assert ranks.share([Batch(one, one, loss_tokens=8, samples=1)] * 2, 1) == []
+        single = torch.zeros(1, 8, dtype=torch.int64)
+        assert ranks.share([Batch(single, single, loss_tokens=8, samples=1)] * 2, 1) == []
         weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
         loss = torch.zeros((), dtype=torch.float64)
         ranks.add_up_gradients(weights, loss)
@@ -335,7 +344,7 @@ ranks.most(0, poll=poll)
 
 def test_rank_0_can_exit_while_another_rank_is_unresponsive(tmp_path: Path) -> None:
     with start_ranks(tmp_path, EXIT_WHILE_WAITING, own_rank=1) as (leader,):
-        ours = join_ranks(tmp_path / "rendezvous", 1, 2)
+        ranks = join_ranks(tmp_path / "rendezvous", 1, 2)
         assert leader.wait(timeout=60) == 3
         with pytest.raises(RankLost):
-            ours.hear()
+            ranks.hear()

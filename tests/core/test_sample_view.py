@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
 
 
-def rows(kind: str) -> list[dict[str, Any]]:
+def build_rows(kind: str) -> list[dict[str, Any]]:
     if kind == "text":
         return [{"text": f"第{n}篇 text. " * (1 + n % 4)} for n in range(150)]
     return [
@@ -44,36 +44,39 @@ def rows(kind: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "option"), [("text", True), ("text", False), ("chat", True), ("chat", False)])
-def test_preview_samples_equal_training_samples(tmp_path: Path, kind: str, option: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "separate_or_pack"), [("text", True), ("text", False), ("chat", True), ("chat", False)]
+)
+def test_preview_samples_equal_training_samples(tmp_path: Path, kind: str, separate_or_pack: bool) -> None:
     data = tmp_path / "data.jsonl"
-    data.write_text("\n".join(json.dumps(row) for row in rows(kind)), encoding="utf-8")
-    knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): option}
+    data.write_text("\n".join(json.dumps(row) for row in build_rows(kind)), encoding="utf-8")
+    knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): separate_or_pack}
     result = prepare_files(data, **knobs)
     report = report_prepared_data(result, Config(data=[str(data)], **knobs))
     samples = SequenceDataset(result, "train")
     assert len(report.samples) == 5
-    several = False
-    for index, shown in enumerate(report.samples):
-        item = samples[index]
-        begins = [*item.document_starts, len(item.input_ids)]
-        several = several or len(item.document_starts) > 1
+    has_documents = False
+    for index, sample in enumerate(report.samples):
+        training_sample = samples[index]
+        starts = [*training_sample.document_starts, len(training_sample.input_ids)]
+        has_documents = has_documents or len(training_sample.document_starts) > 1
         if kind == "text":
-            ids = [token.id for token in shown.tokens]
-            assert ids == [*item.input_ids.tolist(), ids[-1]]
-            learned = [
-                ids[place + 1] if shown.tokens[place + 1].in_loss else IGNORE_INDEX for place in range(len(ids) - 1)
+            ids = [token.id for token in sample.tokens]
+            assert ids == [*training_sample.input_ids.tolist(), ids[-1]]
+            labels = [
+                ids[position + 1] if sample.tokens[position + 1].in_loss else IGNORE_INDEX
+                for position in range(len(ids) - 1)
             ]
-            assert learned == item.labels.tolist()
+            assert labels == training_sample.labels.tolist()
             continue
-        assert {token.document for token in shown.tokens} == set(range(len(item.document_starts)))
-        for number, (start, stop) in enumerate(itertools.pairwise(begins)):
-            tokens = [token for token in shown.tokens if token.document == number]
-            assert [token.id for token in tokens[:-1]] == item.input_ids[start:stop].tolist()
-            assert [token.id if token.in_loss else IGNORE_INDEX for token in tokens[1:]] == item.labels[
+        assert {token.document for token in sample.tokens} == set(range(len(training_sample.document_starts)))
+        for document, (start, stop) in enumerate(itertools.pairwise(starts)):
+            tokens = [token for token in sample.tokens if token.document == document]
+            assert [token.id for token in tokens[:-1]] == training_sample.input_ids[start:stop].tolist()
+            assert [token.id if token.in_loss else IGNORE_INDEX for token in tokens[1:]] == training_sample.labels[
                 start:stop
             ].tolist()
-    assert several == ((kind == "text" and not option) or (kind == "chat" and option))
+    assert has_documents == ((kind == "text" and not separate_or_pack) or (kind == "chat" and separate_or_pack))
 
 
 # --- texts of tokens ---------------------------------------------------------------------------------
@@ -100,9 +103,9 @@ def test_a_character_of_several_tokens_is_shown_at_the_first(codec: Codec) -> No
 
 
 def test_invalid_bytes_do_not_delay_the_following_text(codec: Codec) -> None:
-    smile = codec.encode("🙂")
-    texts = decode_tokens(codec, [smile[0], smile[0], *codec.encode("the cat")])
+    emoji = codec.encode("🙂")
+    texts = decode_tokens(codec, [emoji[0], emoji[0], *codec.encode("the cat")])
     assert "".join(texts).endswith("cat")
     assert "\ufffd" in "".join(texts)
-    assert decode_tokens(codec, smile[:2]) == ["\ufffd", ""]
+    assert decode_tokens(codec, emoji[:2]) == ["\ufffd", ""]
     assert decode_tokens(codec, []) == []

@@ -16,7 +16,7 @@ LENGTH, ROWS = 33, 3
 
 
 @pytest.mark.parametrize(
-    ("task", "knobs", "divided"),
+    ("task", "knobs", "has_segments"),
     [
         ("pretrain", {}, False),
         ("pretrain", {"attend_across_documents": False}, True),
@@ -26,19 +26,18 @@ LENGTH, ROWS = 33, 3
 )
 @pytest.mark.parametrize("rows", [1, ROWS])
 def test_synthetic_batches_have_the_maximum_size(
-    tmp_path: Path, task: Literal["pretrain", "sft"], knobs: dict[str, Any], divided: bool, rows: int
+    tmp_path: Path, task: Literal["pretrain", "sft"], knobs: dict[str, Any], has_segments: bool, rows: int
 ) -> None:
     config = Config(batch_size=rows, max_seq_len=LENGTH, **knobs)
     prepared = synthetic_data.build_synthetic_cache(tmp_path, config, task, 70_000, 2 * rows)
     for split, batches in (("train", 2), ("validation", 1)):
         loader = BatchLoader(prepared, config, split)  # type: ignore[arg-type]
-        found = list(loader.iterate_samples(np.arange(loader.samples)))
-        assert len(found) == batches
-        for batch in found:
+        loaded = list(loader.iterate_samples(np.arange(loader.samples)))
+        assert len(loaded) == batches
+        for batch in loaded:
             assert batch.input_ids.shape == (rows, LENGTH)
-            assert (batch.segments is not None) == divided
-            assert batch.loss_tokens >= rows * (
-                LENGTH - 2 * divided
-            )  # no document predicts the first token of the next
+            assert (batch.segments is not None) == has_segments
+            # No document predicts the first token of the next.
+            assert batch.loss_tokens >= rows * (LENGTH - 2 * has_segments)
             assert batch.input_ids.max() >= 60_000
         loader.close()

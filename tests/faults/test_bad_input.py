@@ -1,4 +1,4 @@
-"""Bad input ends in one clear message with a code and what to do, the right exit code, and no traceback."""
+"""Bad input ends in one error event with a known code, its exit code and no traceback."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
+from tests.core.trainer_process import TINY, TrainerResult, environment, read_until, run, send, start, text_file
 from tests.reading import columnar_file, random_bytes, tar_archive
 from trainer_core import protocol
 from trainer_core.messages import is_known, template
 from trainer_core.runs import checkpoint_dir
-
-# One process start with torch costs seconds, so what can be refused before torch is refused before it.
 
 
 @pytest.fixture
@@ -32,30 +30,30 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def expect_error(ended: Ended, code: str, exit_code: int) -> protocol.Error:
-    """The one error event; its sentence can be worded, and nobody sees a traceback."""
-    error = ended.error
-    assert (error.code, ended.code) == (code, exit_code), (error, ended.stderr)
+def expect_error(result: TrainerResult, code: str, exit_code: int) -> protocol.Error:
+    """Return the only error event, which must be the last event and have all parameters of its message."""
+    error = result.error
+    assert (error.code, result.code) == (code, exit_code), (error, result.stderr)
     assert error.exit_code == exit_code
     assert is_known(code)
-    wanted = {name for _, name, _, _ in string.Formatter().parse("".join(template(code, "en"))) if name}
-    assert wanted <= error.params.keys(), "no gap in the sentence"
-    assert "Traceback" not in ended.stderr
-    assert isinstance(ended.events[-1], protocol.Error), "the error is the last word"
+    required = {name for _, name, _, _ in string.Formatter().parse("".join(template(code, "en"))) if name}
+    assert required <= error.params.keys(), "the message has a parameter without a value"
+    assert "Traceback" not in result.stderr
+    assert isinstance(result.events[-1], protocol.Error)
     return error
 
 
-def train(home: Path, data: Path | str, *more: str) -> Ended:
-    return run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run", "--data", str(data), *more)
+def train(home: Path, data: Path | str, *arguments: str) -> TrainerResult:
+    return run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run", "--data", str(data), *arguments)
 
 
-def test_a_missing_file(home: Path) -> None:
-    error = expect_error(train(home, home / "not there.txt"), "data.not_found", 4)
-    assert str(error.params["path"]).endswith("not there.txt")
+def test_a_missing_file_is_rejected(home: Path) -> None:
+    error = expect_error(train(home, home / "missing.txt"), "data.not_found", 4)
+    assert str(error.params["path"]).endswith("missing.txt")
 
 
-def damaged(name: str) -> bytes:
-    """The content of a file that cannot be read as what its name says."""
+def damaged_content(name: str) -> bytes:
+    """Content of a damaged file of the format in its name."""
     if name == "zip.parquet":
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
@@ -71,14 +69,14 @@ def damaged(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["zip.parquet", "cut.parquet", "cut.jsonl.gz", "cut.json", "cut.tar"])
-def test_a_damaged_file_is_named_with_the_position(home: Path, name: str) -> None:
-    (home / name).write_bytes(damaged(name))
+def test_a_damaged_file_is_rejected_with_path_and_position(home: Path, name: str) -> None:
+    (home / name).write_bytes(damaged_content(name))
     error = expect_error(train(home, home / name), "data.bad_format", 4)
     assert str(error.params["path"]).endswith(name)
     assert error.params["position"]
 
 
-def test_a_text_shorter_than_one_sequence(home: Path) -> None:
+def test_a_text_shorter_than_one_sequence_is_rejected(home: Path) -> None:
     (home / "short.txt").write_text("Hello.", encoding="utf-8")
     expect_error(train(home, home / "short.txt"), "data.too_short", 4)
 
@@ -89,11 +87,11 @@ def test_data_that_needs_a_cache_is_rejected_before_the_run_directory_exists(hom
     assert not (home / "run").exists()
 
 
-def test_no_data_at_all(home: Path) -> None:
+def test_training_without_data_is_rejected(home: Path) -> None:
     expect_error(run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run"), "data.none_given", 4)
 
 
-def test_a_configuration_file_with_an_unknown_key(home: Path) -> None:
+def test_an_unknown_key_in_a_configuration_file_is_rejected_with_a_suggestion(home: Path) -> None:
     (home / "mine.yaml").write_text("batch_sise: 4\n", encoding="utf-8")
     error = expect_error(run(home, "train", "--config", "mine.yaml"), "config.unknown_key", 2)
     assert error.params["nearest"] == "batch_size"
@@ -120,13 +118,13 @@ def test_invalid_flags_are_rejected(home: Path, flags: list[str], code: str) -> 
 
 def test_in_a_terminal_an_error_is_one_sentence_on_stderr(home: Path) -> None:
     command = [sys.executable, "-m", "trainer_core", "train", "--batch-size", "0", "--output", "plain"]
-    done = subprocess.run(command, capture_output=True, env=environment(home), cwd=home, timeout=60, check=False)
-    assert done.returncode == 2
-    lines = done.stderr.decode("utf-8").strip().splitlines()
+    process = subprocess.run(command, capture_output=True, env=environment(home), cwd=home, timeout=60, check=False)
+    assert process.returncode == 2
+    lines = process.stderr.decode("utf-8").strip().splitlines()
     assert lines == ["The command line: “batch_size” was given “0”. Allowed: a whole number >= 1 and <= 65536."]
 
 
-def test_a_missing_device(home: Path) -> None:
+def test_a_missing_device_is_rejected(home: Path) -> None:
     expect_error(train(home, text_file(home), "--device", "cuda:7"), "device.not_available", 6)
 
 
@@ -137,8 +135,8 @@ def test_a_folder_that_already_holds_a_run_is_not_overwritten(home: Path) -> Non
     assert (home / "run" / "config.yaml").read_text(encoding="utf-8") == "seed: 1\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_directory_that_cannot_be_written(home: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root can write anywhere")
+def test_a_run_directory_without_write_permission_is_an_error(home: Path) -> None:
     data = text_file(home)
     home.chmod(0o500)
     try:
@@ -147,53 +145,51 @@ def test_a_directory_that_cannot_be_written(home: Path) -> None:
         home.chmod(0o700)
 
 
-def test_a_run_directory_below_a_file_cannot_be_written(home: Path) -> None:
-    (home / "run").write_text("in the way", encoding="utf-8")
+def test_a_run_directory_below_a_file_is_an_error(home: Path) -> None:
+    (home / "run").write_text("a file", encoding="utf-8")
     expect_error(train(home, text_file(home)), "disk.not_writable", 1)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one and a half mebibytes."""
+    """A file system of 7 MiB."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root on Linux")
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)], check=False)
-    if mounted.returncode:
-        pytest.skip("this machine does not let a small disk be mounted")
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)], check=False)
+    if mount.returncode:
+        pytest.skip("mounting is not allowed on this machine")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def is_full(event: protocol.AnyEvent) -> bool:
+def waits_for_disk_space(event: protocol.AnyEvent) -> bool:
     return isinstance(event, protocol.Phase) and event.reason == "disk_full"
 
 
 def test_a_run_waits_while_the_disk_is_full_and_a_stop_reports_unsaved_steps(home: Path, small_disk: Path) -> None:
     data, folder = text_file(home), small_disk / "run"
     arguments = ["train", *TINY, "--max-steps", "60", "--save-steps", "2", "--keep-last", "99", "--keep-best", "0"]
-    places = ["--data", str(data), "--run-dir", str(folder), "--cache-dir", str(home / "cache")]
+    paths = ["--data", str(data), "--run-dir", str(folder), "--cache-dir", str(home / "cache")]
     filler = small_disk / "filler"
     filler.write_bytes(bytes(1_500_000))
-    process = start(home, *arguments, *places, "--control", "stdin", stdin=subprocess.PIPE)
-    events = read_until(process, is_full)
+    process = start(home, *arguments, *paths, "--control", "stdin", stdin=subprocess.PIPE)
+    events = read_until(process, waits_for_disk_space)
     assert checkpoint_dir.list_checkpoints(folder / "checkpoints")
     filler.unlink()
-    events += read_until(process, lambda event: isinstance(event, protocol.Checkpoint))  # it goes on by itself
-    events += read_until(process, is_full)
-    assert process.stdin is not None
-    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
-    process.stdin.flush()
+    events += read_until(process, lambda event: isinstance(event, protocol.Checkpoint))
+    events += read_until(process, waits_for_disk_space)
+    send(process, protocol.Stop(id=1))
     events += read_until(process)
-    ended = Ended(process.wait(), events, "")
-    error = expect_error(ended, "disk.unsaved", 7)
+    result = TrainerResult(process.wait(), events, "")
+    error = expect_error(result, "disk.unsaved", 7)
     saved = checkpoint_dir.list_checkpoints(folder / "checkpoints")
-    assert [path.name for path in saved] == [event.path for event in ended.of(protocol.Checkpoint)]
+    assert [path.name for path in saved] == [event.path for event in result.events_of(protocol.Checkpoint)]
     assert all(checkpoint_dir.find_problem(path) is None for path in saved)
-    assert error.params["saved"] == ended.of(protocol.Checkpoint)[-1].step
-    left = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
-    assert not left, "nothing half-written stays behind"
+    assert error.params["saved"] == result.events_of(protocol.Checkpoint)[-1].step
+    leftovers = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
+    assert not leftovers, "incomplete checkpoints remain"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
@@ -202,8 +198,8 @@ def test_a_failure_is_reported_on_a_full_disk(home: Path) -> None:
     for name in ("log.txt", "events.jsonl"):
         (home / "run" / name).symlink_to("/dev/full")
     (home / "empty.txt").write_bytes(b"")
-    ended = train(home, home / "empty.txt")
-    assert ended.code == 4
-    assert [event.code for event in ended.of(protocol.Error)] == ["data.empty"]
-    assert [event.code for event in ended.of(protocol.Warn)] == ["events.not_written"]
-    assert "Traceback" not in ended.stderr
+    result = train(home, home / "empty.txt")
+    assert result.code == 4
+    assert [event.code for event in result.events_of(protocol.Error)] == ["data.empty"]
+    assert [event.code for event in result.events_of(protocol.Warn)] == ["events.not_written"]
+    assert "Traceback" not in result.stderr

@@ -1,7 +1,7 @@
-"""A kill between any two file operations of saving: what is left loads as the old state or the new one, never else.
+"""A kill or power loss between any two file operations of a save leaves the old or the new checkpoint.
 
-What a kill leaves is the folder as it is at that moment. So it is copied before and after every operation, and each
-copy is examined as the next process finds it. Operations are found by watching, not listed: a new one is covered.
+The folder is copied before and after each file operation of a save, which an audit hook reports. Each copy is examined
+like the folder that a killed process leaves.
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.core.trainer import ROOT
+from tests.core.trainer_process import ROOT
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import checkpoint_writer
 from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy
 
-_OPERATIONS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
+TRACED_OPERATIONS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 
 
 @dataclass
-class Watch:
-    """Calls `at` before each file operation below `root`, and after each piece that is written."""
+class FileTracer:
+    """Calls `callback` before each file operation below `root`, and after each partial write."""
 
     root: Path
-    at: Callable[[str], None]
-    on: bool = False
+    callback: Callable[[str], None]
+    enabled: bool = False
     unflushed: set[Path] = field(default_factory=set)
 
-    def point(self, name: str) -> None:
-        if self.on:
-            self.on = False
+    def report(self, name: str) -> None:
+        if self.enabled:
+            self.enabled = False
             try:
-                self.at(name)
+                self.callback(name)
             finally:
-                self.on = True
+                self.enabled = True
 
-    def below(self, path: object) -> bool:
+    def is_traced(self, path: object) -> bool:
         return isinstance(path, str | os.PathLike) and str(path).startswith(str(self.root))
 
-    def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook: the interpreter says what is done to files. `rmtree` names them without their folder."""
-        if not self.on or event not in _OPERATIONS | {"open"}:
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Audit hook of the interpreter. `rmtree` passes file names without their folder."""
+        if not self.enabled or event not in TRACED_OPERATIONS | {"open"}:
             return
         path = arguments[0]
-        relative = isinstance(path, str) and not Path(path).is_absolute() and event in ("os.remove", "os.rmdir")
-        writing = event != "open" or (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if writing and (relative or self.below(path)):
-            self.point(f"{event} {Path(path).name}")
+        is_relative = isinstance(path, str) and not Path(path).is_absolute() and event in ("os.remove", "os.rmdir")
+        is_write = event != "open" or (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if is_write and (is_relative or self.is_traced(path)):
+            self.report(f"{event} {Path(path).name}")
         if event == "os.rename":
             self.unflushed = {Path(str(file).replace(str(path), str(arguments[1]), 1)) for file in self.unflushed}
 
 
-class Watched:
-    """A file whose writing is watched: in two halves, so that one can be missing."""
+class TracedFile:
+    """A file whose content is written in two halves, each of which is reported."""
 
-    def __init__(self, file: Any, path: Path, watch: Watch) -> None:
-        self._file, self._path, self._watch = file, path, watch
+    def __init__(self, file: Any, path: Path, tracer: FileTracer) -> None:
+        self._file, self._path, self._tracer = file, path, tracer
 
     def write(self, content: Any) -> int:
-        whole = memoryview(content).cast("B") if not isinstance(content, str) else content
-        self._watch.unflushed.add(self._path)
-        for part in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
+        data = memoryview(content).cast("B") if not isinstance(content, str) else content
+        self._tracer.unflushed.add(self._path)
+        for part in (data[: len(data) // 2], data[len(data) // 2 :]):
             self._file.write(part)
             self._file.flush()
-            self._watch.point(f"write {self._path.name}")
-        return len(whole)
+            self._tracer.report(f"write {self._path.name}")
+        return len(data)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> TracedFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,44 +88,44 @@ class Watched:
         return getattr(self._file, name)
 
 
-_WATCHES: list[Watch] = []
-sys.addaudithook(lambda event, arguments: [watch.heard(event, arguments) for watch in _WATCHES] and None)  # type: ignore[func-returns-value]
+TRACERS: list[FileTracer] = []
+sys.addaudithook(lambda event, arguments: [tracer.audit(event, arguments) for tracer in TRACERS] and None)  # type: ignore[func-returns-value]
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, Callable[[str], None]], Watch]]:
-    """Begins to watch a folder."""
+def trace_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, Callable[[str], None]], FileTracer]]:
+    """Starts to trace a folder; ends after the test."""
 
-    def begin(root: Path, at: Callable[[str], None]) -> Watch:
-        watch = Watch(root, at)
-        opened, flushed = io.open, os.fsync
-        handles: dict[int, Path] = {}
+    def start_tracing(root: Path, callback: Callable[[str], None]) -> FileTracer:
+        tracer = FileTracer(root, callback)
+        open_file, fsync = io.open, os.fsync
+        paths: dict[int, Path] = {}
 
-        def opening(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
-            made = opened(file, mode, *rest, **more)
-            if not watch.below(file) or not set("wxa+") & set(mode):
-                return made
-            handles[made.fileno()] = Path(file)
-            return Watched(made, Path(file), watch)
+        def open_traced(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            opened = open_file(file, mode, *args, **kwargs)
+            if not tracer.is_traced(file) or not set("wxa+") & set(mode):
+                return opened
+            paths[opened.fileno()] = Path(file)
+            return TracedFile(opened, Path(file), tracer)
 
-        def flushing(handle: int) -> None:
-            watch.point("fsync")
-            flushed(handle)
-            watch.unflushed.discard(handles.pop(handle, Path()))
-            watch.point("after fsync")
+        def fsync_traced(handle: int) -> None:
+            tracer.report("fsync")
+            fsync(handle)
+            tracer.unflushed.discard(paths.pop(handle, Path()))
+            tracer.report("after fsync")
 
-        monkeypatch.setattr(io, "open", opening)
-        monkeypatch.setattr(builtins, "open", opening)
-        monkeypatch.setattr(os, "fsync", flushing)
-        _WATCHES.append(watch)
-        return watch
+        monkeypatch.setattr(io, "open", open_traced)
+        monkeypatch.setattr(builtins, "open", open_traced)
+        monkeypatch.setattr(os, "fsync", fsync_traced)
+        TRACERS.append(tracer)
+        return tracer
 
-    yield begin
-    _WATCHES.clear()
+    yield start_tracing
+    TRACERS.clear()
 
 
 def content(step: int, value: float) -> CheckpointContent:
-    """A state that says by its values which one it is."""
+    """A state in which all values are `value`."""
     tensors = {
         "model.safetensors": {"weight": torch.full((8, 8), value), "bias": torch.full((), value)},
         "optimizer.safetensors": {"moment": torch.full((8, 8), value), "state": torch.zeros(5, dtype=torch.uint8)},
@@ -133,109 +133,107 @@ def content(step: int, value: float) -> CheckpointContent:
     return CheckpointContent(step, "regular", None, tensors, {"config.json": b"{}", "state.json": str(value).encode()})
 
 
-def values(checkpoint: Path) -> set[float]:
-    """The values that everything in a checkpoint says."""
-    found = {float((checkpoint / "state.json").read_text(encoding="utf-8"))}
+def stored_values(checkpoint: Path) -> set[float]:
+    """All values in the files of a checkpoint."""
+    values = {float((checkpoint / "state.json").read_text(encoding="utf-8"))}
     for name in ("model", "optimizer"):
         for key, tensor in load_file(checkpoint / f"{name}.safetensors").items():
-            found |= set() if key == "state" else {float(value) for value in tensor.flatten()}
-    return found
+            values |= set() if key == "state" else {float(value) for value in tensor.flatten()}
+    return values
 
 
 def save(run: RunDir, step: int, value: float, keep: int = 2) -> None:
     checkpoint_writer.write(run, content(step, value), RetentionPolicy(last=keep, best=0))
 
 
-def first(run: RunDir) -> None:
-    """Nothing is there yet."""
+def no_checkpoint(run: RunDir) -> None:
+    """An empty run directory."""
 
 
-def second(run: RunDir) -> None:
+def one_checkpoint(run: RunDir) -> None:
     save(run, 1, 1.0)
 
 
-def over(run: RunDir) -> None:
+def two_checkpoints(run: RunDir) -> None:
     save(run, 1, 1.0)
     save(run, 2, 2.0)
 
 
-def rotating(run: RunDir) -> None:
-    over(run)
-
-
 @pytest.mark.parametrize(
-    ("before", "step", "value", "allowed"),
+    ("prepare", "step", "value", "allowed"),
     [
-        (first, 1, 1.0, [None, 1.0]),
-        (second, 2, 2.0, [1.0, 2.0]),
-        (over, 2, 3.0, [2.0, 3.0]),
-        (rotating, 3, 3.0, [2.0, 3.0]),
+        (no_checkpoint, 1, 1.0, [None, 1.0]),
+        (one_checkpoint, 2, 2.0, [1.0, 2.0]),
+        (two_checkpoints, 2, 3.0, [2.0, 3.0]),
+        (two_checkpoints, 3, 3.0, [2.0, 3.0]),
     ],
     ids=["first save", "second save", "the same step again", "rotation"],
 )
 def test_a_kill_at_any_file_operation_leaves_the_old_or_the_new_checkpoint(
     tmp_path: Path,
-    watched: Callable[[Path, Callable[[str], None]], Watch],
-    before: Callable[[RunDir], None],
+    trace_files: Callable[[Path, Callable[[str], None]], FileTracer],
+    prepare: Callable[[RunDir], None],
     step: int,
     value: float,
     allowed: list[float | None],
 ) -> None:
     run = RunDir(tmp_path / "run")
     run.create()
-    before(run)
-    kills: list[tuple[str, Path]] = []
+    prepare(run)
+    copies: list[tuple[str, Path]] = []
 
-    def kill(name: str) -> None:
-        folder = tmp_path / "left" / str(len(kills))
+    def copy_state(name: str) -> None:
+        folder = tmp_path / "copies" / str(len(copies))
         shutil.copytree(run.checkpoints, folder / "killed" / "checkpoints")
-        kills.append((name, folder / "killed"))
-        power = folder / "power"
-        shutil.copytree(run.checkpoints, power / "checkpoints")
-        for path in watch.unflushed:  # a machine that goes off at this moment has half of it on disk
-            lost = power / "checkpoints" / path.relative_to(run.checkpoints)
-            if lost.exists():
-                os.truncate(lost, lost.stat().st_size // 2)
-        kills.append((f"power lost at {name}", power))
+        copies.append((name, folder / "killed"))
+        power_loss = folder / "power"
+        shutil.copytree(run.checkpoints, power_loss / "checkpoints")
+        for path in tracer.unflushed:  # after a power loss, half of the data may be on disk
+            incomplete = power_loss / "checkpoints" / path.relative_to(run.checkpoints)
+            if incomplete.exists():
+                os.truncate(incomplete, incomplete.stat().st_size // 2)
+        copies.append((f"power loss at {name}", power_loss))
 
-    watch = watched(run.checkpoints, kill)
-    watch.on = True
+    tracer = trace_files(run.checkpoints, copy_state)
+    tracer.enabled = True
     save(run, step, value)
-    watch.on = False
-    kill("the end")
-    assert len(kills) > 80, "every operation was seen"
-    reached = [examine(name, RunDir(folder), allowed) for name, folder in kills]
-    assert set(reached) == set(allowed), "some kills come before the new one is in its place, others after it"
-    assert reached == sorted(reached, key=allowed.index), "once it is there, it stays"
+    tracer.enabled = False
+    copy_state("the end")
+    assert len(copies) > 80, "operations are missing"
+    results = [examine_copy(name, RunDir(folder), allowed) for name, folder in copies]
+    assert set(results) == set(allowed), "kills before and after the new checkpoint is in place"
+    assert results == sorted(results, key=allowed.index), "the new checkpoint remains"
 
 
-def examine(name: str, run: RunDir, allowed: list[float | None]) -> float | None:
-    """What the next process finds: the value that its newest checkpoint says."""
+def examine_copy(name: str, run: RunDir, allowed: list[float | None]) -> float | None:
+    """Check a copy like a new process. Returns the value of its newest checkpoint."""
     for checkpoint in checkpoint_dir.list_checkpoints(run.checkpoints):
         assert checkpoint_dir.find_problem(checkpoint) is None, name
-        assert len(values(checkpoint)) == 1, f"{name}: never parts of two"
+        assert len(stored_values(checkpoint)) == 1, f"{name}: mixed checkpoints"
     checkpoint_writer.remove_leftovers(run)
     newest, skipped = checkpoint_dir.latest_valid(run.checkpoints)
     assert not skipped, name
-    found = values(newest).pop() if newest else None
-    assert found in allowed, name
-    left = {entry.name for entry in run.checkpoints.iterdir()}
-    assert left == {path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)}, f"{name}: litter"
-    return found
+    value = stored_values(newest).pop() if newest else None
+    assert value in allowed, name
+    remaining = {entry.name for entry in run.checkpoints.iterdir()}
+    assert remaining == {path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)}, (
+        f"{name}: leftover files"
+    )
+    return value
 
 
-CHILD = """
+KILLED_SAVE = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.faults.test_checkpoint_transaction import save
 from trainer_core.runs.run_dir import RunDir
-left = int(sys.argv[2])
+remaining = int(sys.argv[2])
 def count(event, arguments):
-    global left
+    global remaining
     if event in ("open", "os.rename", "os.remove", "os.rmdir") and str(arguments[0]).startswith(sys.argv[1]):
-        left -= 1
-        if left == 0:
+        remaining -= 1
+        if remaining == 0:
             os._exit(9)
 sys.addaudithook(count)
 save(RunDir(Path(sys.argv[1]).parent), 3, 3.0)
@@ -243,11 +241,13 @@ save(RunDir(Path(sys.argv[1]).parent), 3, 3.0)
 
 
 @pytest.mark.parametrize("operation", [6, 14, 25])
-def test_a_real_process_death_leaves_the_same(tmp_path: Path, operation: int) -> None:
+def test_a_killed_process_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, operation: int) -> None:
     run = RunDir(tmp_path / "run")
     run.create()
-    rotating(run)
-    code = CHILD.format(root=str(ROOT))
-    ended = subprocess.run([sys.executable, "-c", code, str(run.checkpoints), str(operation)], check=False, timeout=60)
-    assert ended.returncode == 9
-    assert examine("a kill", run, [2.0, 3.0]) in (2.0, 3.0)
+    two_checkpoints(run)
+    code = KILLED_SAVE.format(root=str(ROOT))
+    process = subprocess.run(
+        [sys.executable, "-c", code, str(run.checkpoints), str(operation)], check=False, timeout=60
+    )
+    assert process.returncode == 9
+    assert examine_copy("a kill", run, [2.0, 3.0]) in (2.0, 3.0)

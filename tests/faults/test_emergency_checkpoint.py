@@ -9,23 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
+from tests.core.trainer_process import (
+    TINY,
+    TrainerResult,
+    environment,
+    finish,
+    reached_step,
+    read_until,
+    run,
+    start,
+    text_file,
+)
 from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir
 
 STEPS = 12
 ARGUMENTS = ("train", *TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--eval-steps", "0", "--keep-last", "9")
 
-FAILS = """
+FAIL_AT_STEP_5 = """
 import sys
 from trainer_core import cli
 from trainer_core.train.trainer import Trainer
-step = Trainer._step
-def fails(self, window):
-    step(self, window)
+run_step = Trainer._step
+def fail_at_step_5(self, window):
+    run_step(self, window)
     if self.state.counters.step == 5:
-        raise ArithmeticError("nobody expected this")
-Trainer._step = fails
+        raise ArithmeticError("test failure")
+Trainer._step = fail_at_step_5
 cli.main(sys.argv[1:])
 """
 
@@ -46,7 +56,7 @@ def weights(home: Path, name: str) -> Path:
 
 
 def test_an_unexpected_exception_saves_the_last_step(home: Path) -> None:
-    command = [sys.executable, "-c", FAILS, *arguments(home, "failed")]
+    command = [sys.executable, "-c", FAIL_AT_STEP_5, *arguments(home, "failed")]
     process = subprocess.Popen(
         command,
         env=environment(home),
@@ -55,27 +65,33 @@ def test_an_unexpected_exception_saves_the_last_step(home: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    ended = finish(process)
-    assert ended.code == 1
-    assert ended.error.code == "internal"
-    assert [(event.step, event.kind) for event in ended.of(protocol.Checkpoint)] == [(4, "regular"), (5, "emergency")]
-    resumed, whole = run(home, "train", "--resume", "--run-dir", "failed"), run(home, *arguments(home, "whole"))
-    assert resumed.of(protocol.Hello)[0].resumed_from_step == 5
-    assert (resumed.code, whole.code) == (0, 0)
-    assert weights(home, "failed").read_bytes() == weights(home, "whole").read_bytes()
+    result = finish(process)
+    assert result.code == 1
+    assert result.error.code == "internal"
+    assert [(event.step, event.kind) for event in result.events_of(protocol.Checkpoint)] == [
+        (4, "regular"),
+        (5, "emergency"),
+    ]
+    resumed, uninterrupted = (
+        run(home, "train", "--resume", "--run-dir", "failed"),
+        run(home, *arguments(home, "uninterrupted")),
+    )
+    assert resumed.events_of(protocol.Hello)[0].resumed_from_step == 5
+    assert (resumed.code, uninterrupted.code) == (0, 0)
+    assert weights(home, "failed").read_bytes() == weights(home, "uninterrupted").read_bytes()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
-def test_a_termination_signal_saves_the_last_step(home: Path, number: str) -> None:
-    process = start(home, *arguments(home, number))
-    events = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step == 4)
-    process.send_signal(signal.Signals[number])
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no termination signals")
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGHUP"])
+def test_a_termination_signal_saves_the_last_step(home: Path, signal_name: str) -> None:
+    process = start(home, *arguments(home, signal_name))
+    events = read_until(process, reached_step(4))
+    process.send_signal(signal.Signals[signal_name])
     events += read_until(process)
-    ended = Ended(process.wait(), events, "")
-    assert ended.code == 3
-    (done,) = ended.of(protocol.Done)
-    newest, skipped = checkpoint_dir.latest_valid(home / number / "checkpoints")
-    assert newest is not None
+    result = TrainerResult(process.wait(), events, "")
+    assert result.code == 3
+    (done,) = result.events_of(protocol.Done)
+    checkpoint, skipped = checkpoint_dir.latest_valid(home / signal_name / "checkpoints")
+    assert checkpoint is not None
     assert not skipped
-    assert newest.name == checkpoint_dir.folder_name(done.steps)
+    assert checkpoint.name == checkpoint_dir.folder_name(done.steps)

@@ -1,4 +1,4 @@
-"""Damaged caches and tokenizers: data is measured or read again, or an error is raised."""
+"""Damaged caches and tokenizers: the data is computed again, or an error with a code is raised."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter
 from trainer_core.system.result_cache import MeasurementCache
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=10,
 )
-contents = st.binary(max_size=60) | anything.map(lambda value: json.dumps(value).encode())
+file_contents = st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode())
 
 
 @settings(max_examples=100, deadline=None)
-@given(content=contents)
+@given(content=file_contents)
 @example(content=b"[" * 100_000)
 @example(content=b'{"\\"a\\"": 5}')
 def test_a_damaged_measurement_cache_is_ignored(content: bytes) -> None:
@@ -40,51 +40,53 @@ def test_a_damaged_measurement_cache_is_ignored(content: bytes) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(content=contents, entry=anything)
+@given(content=file_contents, entry=json_values)
 @example(content=b"[" * 100_000, entry=None)
 def test_damaged_content_hashes_are_recomputed(content: bytes, entry: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file, hashes_file = Path(folder, "data.txt"), Path(folder, "contents.json")
         file.write_bytes(b"some words")
         hashes_file.write_bytes(b"{}")
-        wanted = cache._ContentHashes(Path(folder), NullReporter(), 10).get(file)
+        expected = cache._ContentHashes(Path(folder), NullReporter(), 10).get(file)
         status = file.stat()
         for damaged in (content, json.dumps({str(file): entry}).encode(), json.dumps(
             {str(file): [status.st_size, status.st_mtime_ns]}).encode()):  # fmt: skip
             hashes_file.write_bytes(damaged)
-            assert cache._ContentHashes(Path(folder), NullReporter(), 10).get(file) == wanted
+            assert cache._ContentHashes(Path(folder), NullReporter(), 10).get(file) == expected
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def valid_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A small tokenizer.json."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    made = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    found: dict[str, Any] = json.loads(made.to_str())
-    return found
+    built = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    document: dict[str, Any] = json.loads(built.to_str())
+    return document
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_damaged_tokenizer_is_loaded_or_raises_a_traindeck_error(real: dict[str, Any], data: st.DataObject) -> None:
-    document = json.loads(json.dumps(real))
+def test_a_damaged_tokenizer_is_loaded_or_raises_a_traindeck_error(
+    valid_tokenizer: dict[str, Any], data: st.DataObject
+) -> None:
+    document = json.loads(json.dumps(valid_tokenizer))
     for name in data.draw(st.lists(st.sampled_from(sorted(document)), max_size=2)):
-        document[name] = data.draw(anything)
+        document[name] = data.draw(json_values)
     for name in data.draw(st.lists(st.sampled_from(sorted(document["model"])), max_size=2)) if isinstance(
         document["model"], dict) and document["model"] else ():  # fmt: skip
-        document["model"][name] = data.draw(anything)
-    whole = data.draw(st.just(json.dumps(document).encode()) | contents)
-    words = st.fixed_dictionaries({}, optional={
-        "chat_template": anything | st.sampled_from(["{{ messages }}", "{% for", "{{ 1/0 }}", "{{ messages[9] }}"]),
-        "eos_token": anything, "added_tokens_decoder": anything,
+        document["model"][name] = data.draw(json_values)
+    content = data.draw(st.just(json.dumps(document).encode()) | file_contents)
+    tokenizer_configs = st.fixed_dictionaries({}, optional={
+        "chat_template": json_values | st.sampled_from(["{{ messages }}", "{% for", "{{ 1/0 }}", "{{ messages[9] }}"]),
+        "eos_token": json_values, "added_tokens_decoder": json_values,
     })  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tokenizer.json")
-        path.write_bytes(whole)
+        path.write_bytes(content)
         Path(folder, "tokenizer_config.json").write_bytes(
-            data.draw(words.map(lambda value: json.dumps(value).encode()) | contents)
+            data.draw(tokenizer_configs.map(lambda value: json.dumps(value).encode()) | file_contents)
         )
         with contextlib.suppress(TraindeckError):
             codec, _ = tokenizer.load_user_tokenizer(path)

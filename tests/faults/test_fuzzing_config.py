@@ -1,4 +1,4 @@
-"""Configurations and presets that hold anything: they become a configuration, or are refused by a code."""
+"""Configurations and presets with arbitrary content are resolved or rejected with a code."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from trainer_core.messages import TraindeckError, is_known
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 
-names = st.sampled_from(sorted(knobs())) | st.text(max_size=12)
-anything = st.recursive(
+knob_names = st.sampled_from(sorted(knobs())) | st.text(max_size=12)
+yaml_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.dates() | st.binary(max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
     max_leaves=8,
 )
-likely = st.sampled_from(["auto", "on", "off", "0", "-1", "1e400", "nan", "1_0", "0x10", "", " ", "9" * 5000, "\0"])
-mappings = st.dictionaries(names, anything | likely, max_size=6)
+edge_cases = st.sampled_from(["auto", "on", "off", "0", "-1", "1e400", "nan", "1_0", "0x10", "", " ", "9" * 5000, "\0"])
+mappings = st.dictionaries(knob_names, yaml_values | edge_cases, max_size=6)
 
 
-def resolved_or_refused(values: dict[Any, Any]) -> None:
-    refusal: TraindeckError | None = None
+def resolve_or_reject(values: dict[Any, Any]) -> None:
+    """Resolve; an error must have a known code, and a configuration must survive a round trip."""
+    rejection: TraindeckError | None = None
     try:
-        config = resolve([ConfigLayer("here", values)])
+        config = resolve([ConfigLayer("first", values)])
     except TraindeckError as error:
-        refusal = error
-    if refusal is not None:
-        assert is_known(refusal.code)
-        assert len(str(refusal.params)) < 20_000
+        rejection = error
+    if rejection is not None:
+        assert is_known(rejection.code)
+        assert len(str(rejection.params)) < 20_000
         return
-    assert resolve([ConfigLayer("again", to_dict(config))]) == config
+    assert resolve([ConfigLayer("second", to_dict(config))]) == config
 
 
 @settings(max_examples=150, deadline=None)
 @given(values=mappings)
 def test_any_mapping_is_resolved_or_rejected(values: dict[str, Any]) -> None:
-    resolved_or_refused(values)
+    resolve_or_reject(values)
 
 
 @settings(max_examples=150, deadline=None)
@@ -63,7 +64,7 @@ def test_any_file_is_resolved_or_rejected(content: bytes) -> None:
         file = Path(folder, "mine.yaml")
         file.write_bytes(content)
         with contextlib.suppress(TraindeckError):
-            resolved_or_refused(presets.read_mapping(file))
+            resolve_or_reject(presets.read_mapping(file))
         with contextlib.suppress(TraindeckError):
             assert isinstance(presets.load("mine", Path(folder)).config(), Config)
         run = RunDir(Path(folder))
@@ -73,8 +74,8 @@ def test_any_file_is_resolved_or_rejected(content: bytes) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(preset=st.fixed_dictionaries({}, optional={
-    "title": anything, "summary": anything, "fits": anything, "origin": anything,
-    "extends": anything | st.sampled_from(["mine", "cpu", "../cpu"]), "knobs": mappings | anything,
+    "title": yaml_values, "summary": yaml_values, "fits": yaml_values, "origin": yaml_values,
+    "extends": yaml_values | st.sampled_from(["mine", "cpu", "../cpu"]), "knobs": mappings | yaml_values,
 }))  # fmt: skip
 def test_any_preset_is_loaded_or_rejected(preset: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -84,6 +85,6 @@ def test_any_preset_is_loaded_or_rejected(preset: dict[str, Any]) -> None:
             return
         Path(folder, "mine.yaml").write_bytes(text)
         with contextlib.suppress(TraindeckError):
-            made = presets.load("mine", Path(folder))
-            assert isinstance(made.localized(made.title, "zh"), str)
-            made.config()
+            loaded = presets.load("mine", Path(folder))
+            assert isinstance(loaded.localized(loaded.title, "zh"), str)
+            loaded.config()

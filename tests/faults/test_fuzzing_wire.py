@@ -1,4 +1,4 @@
-"""Random input on the wire and in event files."""
+"""Arbitrary input on the wire and in event files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.wire import EventDispatcher
 
-LINES = [protocol.encode(event) for event in EVENTS.values()]
-TOLD = [protocol.encode(command) for command in COMMANDS.values()]
+EVENT_LINES = [protocol.encode(event) for event in EVENTS.values()]
+COMMAND_LINES = [protocol.encode(command) for command in COMMANDS.values()]
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
@@ -37,7 +37,7 @@ anything = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn, lines: list[bytes]) -> bytes:
-    """A real line with some bytes changed, cut out or put in."""
+    """A valid line with changed, removed or inserted bytes."""
     line = bytearray(draw(st.sampled_from(lines)))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(line)))
@@ -46,29 +46,34 @@ def damaged(draw: st.DrawFn, lines: list[bytes]) -> bytes:
 
 
 @st.composite
-def misfilled(draw: st.DrawFn, lines: list[bytes]) -> bytes:
-    """A real line with other values in some of its fields."""
+def with_other_values(draw: st.DrawFn, lines: list[bytes]) -> bytes:
+    """A valid line with other values in some fields."""
     content: dict[str, Any] = json.loads(draw(st.sampled_from(lines)))
     for name in draw(st.lists(st.sampled_from(sorted(content)), max_size=4)):
-        content[name] = draw(anything)
+        content[name] = draw(json_values)
     return json.dumps(content).encode()
 
 
-def lines_like(lines: list[bytes]) -> st.SearchStrategy[bytes]:
+def arbitrary_lines(lines: list[bytes]) -> st.SearchStrategy[bytes]:
     return st.one_of(
-        st.binary(max_size=200), damaged(lines), misfilled(lines), anything.map(lambda v: json.dumps(v).encode())
+        st.binary(max_size=200),
+        damaged(lines),
+        with_other_values(lines),
+        json_values.map(lambda v: json.dumps(v).encode()),
     )
 
 
-@pytest.mark.parametrize(("decode", "lines"), [(protocol.decode_event, LINES), (protocol.decode_command, TOLD)])
+@pytest.mark.parametrize(
+    ("decode", "lines"), [(protocol.decode_event, EVENT_LINES), (protocol.decode_command, COMMAND_LINES)]
+)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_line_is_decoded_or_rejected(
     decode: Callable[[bytes], object], lines: list[bytes], data: st.DataObject
 ) -> None:
     with contextlib.suppress(protocol.ProtocolError):
-        decoded = decode(data.draw(lines_like(lines)))
-        assert protocol.encode(decoded), "what was taken can be passed on"  # type: ignore[arg-type]
+        decoded = decode(data.draw(arbitrary_lines(lines)))
+        assert protocol.encode(decoded), "a decoded message cannot be encoded"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a":' * 100_000, b'{"type":"step","step":' + b"9" * 5000 + b"}"])
@@ -79,24 +84,24 @@ def test_malicious_lines_are_rejected(line: bytes) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(pieces=st.lists(lines_like(TOLD), max_size=12), cut=st.integers(1, 40))
-def test_the_trainer_answers_any_input_and_continues(pieces: list[bytes], cut: int) -> None:
-    """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
+@given(inputs=st.lists(arbitrary_lines(COMMAND_LINES), max_size=12), chunk=st.integers(1, 40))
+def test_the_trainer_answers_any_input_and_continues(inputs: list[bytes], chunk: int) -> None:
+    """Each line is answered by an `ack` or a warning; only `stop` and the end of input stop the trainer."""
     read, write = os.pipe()
-    kept = RecordingSink()
-    session = RunContext(EventDispatcher(kept), CommandReader(read))
-    lines = [piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece]
+    sink = RecordingSink()
+    context = RunContext(EventDispatcher(sink), CommandReader(read))
+    lines = [line.replace(b"\n", b"") for line in inputs if b'"stop"' not in line and b"pause" not in line]
     content = b"".join(line + b"\n" for line in lines)
     try:
         try:
-            for start in range(0, len(content), cut * 50):
-                os.write(write, content[start : start + cut * 50])
-                session.poll()
+            for start in range(0, len(content), chunk * 50):
+                os.write(write, content[start : start + chunk * 50])
+                context.poll()
         finally:
             os.close(write)
-        assert answers(kept) == [is_command(line) for line in lines if line.strip()]
+        assert accepted_lines(sink) == [is_command(line) for line in lines if line.strip()]
         with pytest.raises(StopRequested, match="parent_lost"):
-            session.poll()
+            context.poll()
     finally:
         os.close(read)
 
@@ -109,18 +114,18 @@ def is_command(line: bytes) -> bool:
     return True
 
 
-def answers(kept: RecordingSink) -> list[bool]:
-    """Whether each line was taken as a command. A refused one has a warning, and an `ack` too if it has an id."""
+def accepted_lines(sink: RecordingSink) -> list[bool]:
+    """Whether each line was accepted. A rejected line has a warning, and also an `ack` if it has an id."""
     return [
         isinstance(event, protocol.Ack)
-        for event in kept.events
+        for event in sink.events
         if isinstance(event, protocol.Warn) or (isinstance(event, protocol.Ack) and event.reason != "no such command")
     ]
 
 
 @settings(max_examples=40, deadline=None)
-@given(lines=st.lists(lines_like(LINES), max_size=12), end=st.sampled_from([b"", b"\n"]))
-@example(lines=[b"[" * 100_000, LINES[0], b"\0" * 1000], end=b"")
+@given(lines=st.lists(arbitrary_lines(EVENT_LINES), max_size=12), end=st.sampled_from([b"", b"\n"]))
+@example(lines=[b"[" * 100_000, EVENT_LINES[0], b"\0" * 1000], end=b"")
 def test_any_event_file_is_read(lines: list[bytes], end: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(Path(folder))
@@ -132,8 +137,10 @@ def test_any_event_file_is_read(lines: list[bytes], end: bytes) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(content=st.one_of(st.binary(max_size=80), st.fixed_dictionaries({"pid": anything, "started": anything}).map(
-    lambda value: json.dumps(value).encode())))  # fmt: skip
+@given(content=st.one_of(
+    st.binary(max_size=80),
+    st.fixed_dictionaries({"pid": json_values, "started": json_values}).map(lambda value: json.dumps(value).encode()),
+))  # fmt: skip
 @example(content=b"[" * 100_000)
 @example(content=b'{"pid": 1e999, "started": NaN}')
 @example(content=b'{"pid": ' + b"9" * 5000 + b', "started": 1}')

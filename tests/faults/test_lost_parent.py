@@ -1,4 +1,4 @@
-"""A trainer whose parent or reader is gone saves and ends."""
+"""A trainer whose parent or reader has exited saves and exits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from bench.faults import small
 from bench.faults.small import Unbroken
-from tests.core.trainer import Ended, environment, run
+from tests.core.trainer_process import TrainerResult, environment, run
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
@@ -33,64 +33,64 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def never_ending(home: Path) -> Unbroken:
-    """A run that nobody waits for the end of."""
+def long_run(home: Path) -> Unbroken:
+    """A run that does not finish during the tests."""
     return Unbroken(small.text_file(home), home / "unbroken", STEPS, {}, 0.0)
 
 
-def said(record: Path, kind: type) -> list[protocol.AnyEvent]:
-    return [event for event in run_dir.tail_events(record) if isinstance(event, kind)]
+def events_of(events_file: Path, kind: type) -> list[protocol.AnyEvent]:
+    return [event for event in run_dir.tail_events(events_file) if isinstance(event, kind)]
 
 
-def wait_for_steps(record: Path, pid: int) -> None:
+def wait_for_steps(events_file: Path, pid: int) -> None:
     deadline = time.monotonic() + 90
-    while not said(record, protocol.Step):
+    while not events_of(events_file, protocol.Step):
         assert psutil.pid_exists(pid)
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def assert_saved_and_goes_on(home: Path, folder: RunDir) -> None:
-    """It stopped behind a step that is saved, and a resume takes it up there."""
-    (done,) = said(folder.events, protocol.Done)
+def assert_saved_and_resumable(home: Path, stopped: RunDir) -> None:
+    """The run stopped at a saved step, from which it can be resumed."""
+    (done,) = events_of(stopped.events, protocol.Done)
     assert isinstance(done, protocol.Done)
     assert (done.reason, done.steps > 0) == ("parent_lost", True)
-    assert small.newest(folder.path) == (done.steps, [])
-    assert run_dir.summarize(folder).resumable
-    more = run(home, "train", "--resume", str(folder.path), "--max-steps", str(done.steps + 1))
-    assert (more.code, more.of(protocol.Hello)[0].resumed_from_step) == (0, done.steps), more.stderr
+    assert small.newest(stopped.path) == (done.steps, [])
+    assert run_dir.summarize(stopped).resumable
+    resumed = run(home, "train", "--resume", str(stopped.path), "--max-steps", str(done.steps + 1))
+    assert (resumed.code, resumed.events_of(protocol.Hello)[0].resumed_from_step) == (0, done.steps), resumed.stderr
 
 
-def ended(process: subprocess.Popen[bytes]) -> Ended:
+def wait_for_exit(process: subprocess.Popen[bytes]) -> TrainerResult:
     _, errors = process.communicate(timeout=90)
-    return Ended(process.returncode, [], errors.decode("utf-8", "replace"))
+    return TrainerResult(process.returncode, [], errors.decode("utf-8", "replace"))
 
 
 @pytest.mark.parametrize("output", ["json", "plain"])
-def test_a_closed_output_stops_and_saves_the_run(home: Path, never_ending: Unbroken, output: str) -> None:
-    folder = RunDir(home / f"unread {output}")
+def test_a_closed_output_stops_and_saves_the_run(home: Path, long_run: Unbroken, output: str) -> None:
+    stopped = RunDir(home / f"unread {output}")
     process = subprocess.Popen(
-        [*never_ending.command(folder.path), "--output", output],
+        [*long_run.command(stopped.path), "--output", output],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(home),
         cwd=home,
     )
-    wait_for_steps(folder.events, process.pid)
+    wait_for_steps(stopped.events, process.pid)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None
-    end = ended(process)
-    assert end.code == 3, end.stderr
-    assert "Traceback" not in end.stderr
-    assert_saved_and_goes_on(home, folder)
+    result = wait_for_exit(process)
+    assert result.code == 3, result.stderr
+    assert "Traceback" not in result.stderr
+    assert_saved_and_resumable(home, stopped)
 
 
-def test_a_killed_parent_stops_and_saves_the_run(home: Path, never_ending: Unbroken) -> None:
-    """As a window that is ended in the task manager: both pipes break, and nobody says a word."""
-    folder = RunDir(home / "orphan")
-    command = [*never_ending.command(folder.path), "--control", "stdin"]
+def test_a_killed_parent_stops_and_saves_the_run(home: Path, long_run: Unbroken) -> None:
+    """Both pipes break without a command, as when the window is ended in the task manager."""
+    stopped = RunDir(home / "orphan")
+    command = [*long_run.command(stopped.path), "--control", "stdin"]
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *command],
         stdout=subprocess.PIPE,
@@ -100,8 +100,8 @@ def test_a_killed_parent_stops_and_saves_the_run(home: Path, never_ending: Unbro
     )
     assert parent.stdout is not None
     trainer = psutil.Process(int(parent.stdout.readline()))
-    wait_for_steps(folder.events, trainer.pid)
+    wait_for_steps(stopped.events, trainer.pid)
     parent.kill()
     parent.communicate()
     trainer.wait(90)
-    assert_saved_and_goes_on(home, folder)
+    assert_saved_and_resumable(home, stopped)

@@ -9,7 +9,7 @@ import psutil
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from tests.core.trainer import TINY, run, text_file
+from tests.core.trainer_process import TINY, run, text_file
 from tests.gui.conftest import MakeWindow, click
 from trainer_core import protocol
 
@@ -44,7 +44,7 @@ def test_two_checkpoints_generate_the_same_texts_as_the_command_line(
     older = home / "runs" / "文本 run" / "checkpoints" / "step-00000001"
     flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
     result = run(home, "generate", str(older), "--prompt", "Line 第", *flags)
-    assert texts[1] == "".join(event.piece for event in result.of(protocol.GeneratedPiece))
+    assert texts[1] == "".join(event.piece for event in result.events_of(protocol.GeneratedPiece))
 
     page.row.fields["max_tokens"].setValue(90000)
     page.row.fields["temperature"].setValue(0)  # greedy decoding does not end by chance

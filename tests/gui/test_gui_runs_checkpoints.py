@@ -18,7 +18,7 @@ from app.pages.runs.exporter import Exporter
 from app.pages.runs.page import RunsPage
 from app.pages.runs.table import SHOWN
 from app.services.trainer_process import TrainerProcess
-from tests.core.trainer import TINY, run, text_file
+from tests.core.trainer_process import TINY, run, text_file
 from tests.gui.conftest import LEFT, MakeWindow, click, wait_for_state
 from tests.gui.runs_page import add_run, message, open_page, press_button
 

@@ -9,20 +9,20 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import pytest
 from pytestqt.qtbot import QtBot
-from recording import Heartbeat, Recorded, Run
+from recording import Heartbeat, RecordedProcess, StartFake
 
 
 @pytest.fixture
-def run_fake(qtbot: QtBot) -> Iterator[Run]:
-    """Start a fake trainer in a mode; it is killed at the end of the test."""
-    started: list[Recorded] = []
+def run_fake(qtbot: QtBot) -> Iterator[StartFake]:
+    """Starts fake trainers, which are killed at the end of the test."""
+    processes: list[RecordedProcess] = []
 
-    def start(mode: str, *arguments: str, keep: bool = True) -> Recorded:
-        started.append(Recorded(mode, qtbot, arguments, keep=keep))
-        return started[-1]
+    def start(mode: str, *arguments: str, keep_events: bool = True) -> RecordedProcess:
+        processes.append(RecordedProcess(mode, qtbot, arguments, keep_events=keep_events))
+        return processes[-1]
 
     yield start
-    for recorded in started:
+    for recorded in processes:
         recorded.process.shutdown(grace_s=0.1)
 
 

@@ -1,7 +1,7 @@
 """A fake of `generate --control stdin`, without a model: `fake_generator.py generate CHECKPOINT …`.
 
 Its text contains the seed and the step. A checkpoint of a run whose name begins with `chat` is a chat model. A prompt
-with “refuse” is refused; one with “deaf” ignores commands while it generates. No torch, no Qt.
+with “refuse” is rejected; one with “deaf” ignores commands during its generation. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def main() -> int:
 
 
 def generate(command: protocol.Generate, step: int) -> None:
-    given = command.prompt or "".join(turn.content for turn in command.turns)
-    if "refuse" in given:
+    prompt = command.prompt or "".join(turn.content for turn in command.turns)
+    if "refuse" in prompt:
         emit(protocol.Warn(code="data.chat_refused", params={"reason": "it has no messages"}))
-    wanted = 0 if "refuse" in given else command.max_tokens
-    tokens, reason = 0, "failed" if "refuse" in given else "length"
-    while tokens < wanted:
-        if "deaf" not in given and isinstance(next_command(), protocol.Interrupt):
+    max_tokens = 0 if "refuse" in prompt else command.max_tokens
+    tokens, reason = 0, "failed" if "refuse" in prompt else "length"
+    while tokens < max_tokens:
+        if "deaf" not in prompt and isinstance(next_command(), protocol.Interrupt):
             reason = "interrupted"
             break
         tokens += 1
@@ -48,7 +48,7 @@ def generate(command: protocol.Generate, step: int) -> None:
         protocol.GenerationDone(
             id=command.id,
             tokens=tokens,
-            prompt_tokens=len(given),
+            prompt_tokens=len(prompt),
             seconds=1.0,
             tokens_per_s=float(tokens),
             reason=reason,  # type: ignore[arg-type]

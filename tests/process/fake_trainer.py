@@ -148,7 +148,7 @@ def silent_exit() -> int:
 
 
 def flood() -> int:
-    """Many events. Not each is encoded: that would be slower than reading them."""
+    """Many events, encoded once: encoding each would be slower than reading it."""
     emit(hello())
     before, after = encode_event(step(7777)).split(b"7777", 1)
     for first in range(1, FLOOD + 1, 500):
@@ -158,7 +158,7 @@ def flood() -> int:
 
 
 def flood_of_output() -> int:
-    """A library that logs very much, on stderr."""
+    """Many lines on stderr, like a verbose library."""
     emit(hello())
     for number in range(50_000):
         sys.stderr.write(f"debug line {number}\n")
@@ -254,7 +254,7 @@ def ignored_stop() -> int:
 
 
 def child_process() -> int:
-    """Has a child process, as with loader workers, and ignores commands."""
+    """Has a child process, like a loader worker, and ignores commands."""
     code = "import time; print(flush=True); time.sleep(120)"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -299,10 +299,12 @@ def slow_preview() -> int:
 
 
 def check_report() -> protocol.CheckReport:
-    """Fits where no more than 8 sequences are in a micro-batch; tight up to 16."""
+    """Fits up to a micro-batch of 8 sequences; tight up to 16."""
     report: protocol.CheckReport = EVENTS[protocol.CheckReport]
-    given = sys.argv
-    size = int(given[given.index("--batch-size") + 1]) if "--batch-size" in given else report.chosen.batch_size
+    arguments = sys.argv
+    size = (
+        int(arguments[arguments.index("--batch-size") + 1]) if "--batch-size" in arguments else report.chosen.batch_size
+    )
     report.chosen.batch_size = size
     if size <= 8:
         report.verdict, report.alternatives, report.chosen.peak = "fits", [], 13 * 2**30

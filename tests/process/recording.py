@@ -13,34 +13,34 @@ from pytestqt.qtbot import QtBot
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 
-# Above the noise of a busy machine, below a drain without a time limit (seconds). Wine and CI on Windows are slower.
+# Longest acceptable block of the event loop on a busy machine. Wine and CI on Windows are slower.
 LONGEST_GAP_S = 2.0 if sys.platform == "win32" else 0.5
-FAKE = Path(__file__).with_name("fake_trainer.py")
+FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 
 
-class Recorded:
+class RecordedProcess:
     """A started fake trainer, with its events and output in order."""
 
-    def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = (), *, keep: bool = True) -> None:
+    def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = (), *, keep_events: bool = True) -> None:
         self.qtbot = qtbot
-        self.process = TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE), mode])
+        self.process = TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE_TRAINER), mode])
         self.events: list[protocol.AnyEvent] = []
         self.output: list[str] = []
         self.incompatible: list[tuple[int, int]] = []
         self.outcomes: list[ProcessOutcome] = []
-        if keep:
+        if keep_events:
             self.process.event_received.connect(self.events.append)
         self.process.output_received.connect(self.output.append)
         self.process.protocol_incompatible.connect(self.incompatible.append)
         self.process.finished.connect(self.outcomes.append)
         assert self.process.start(arguments)
 
-    def of(self, kind: type[protocol.Event]) -> list[protocol.AnyEvent]:
+    def events_of(self, kind: type[protocol.Event]) -> list[protocol.AnyEvent]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def wait_for(self, kind: type[protocol.Event], count: int = 1) -> protocol.AnyEvent:
-        self.qtbot.waitUntil(lambda: len(self.of(kind)) >= count, timeout=20_000)
-        return self.of(kind)[-1]
+        self.qtbot.waitUntil(lambda: len(self.events_of(kind)) >= count, timeout=20_000)
+        return self.events_of(kind)[-1]
 
     def outcome(self, timeout_s: float = 30.0) -> ProcessOutcome:
         self.qtbot.waitUntil(lambda: bool(self.outcomes), timeout=int(1000 * timeout_s))
@@ -71,4 +71,4 @@ class Heartbeat(QObject):
         return max(self._longest_s, time.perf_counter() - self._last)
 
 
-Run = Callable[..., Recorded]
+StartFake = Callable[..., RecordedProcess]

@@ -18,16 +18,19 @@ from app.services.trainer_process import trainer_command
 from trainer_core import presets
 from trainer_core.system import child_process
 
-ODD: Final = """a b & c's $HOME "it" `x` 数据!"""
-SMALL: Final[dict[str, Any]] = {
+SPECIAL_CHARACTERS: Final = """a b & c's $HOME "it" `x` 数据!"""
+SETTINGS: Final[dict[str, Any]] = {
     "hidden_dim": 16, "n_layers": 1, "max_seq_len": 16, "batch_size": 1, "vocab_size": 300, "max_steps": 1,
-    "device": "cpu", "compile": "off", "sample_prompts": [f"-{ODD}", "100% & more"], "learning_rate": 1 / 3000,
+    "device": "cpu", "compile": "off", "learning_rate": 1 / 3000,
+    "sample_prompts": [f"-{SPECIAL_CHARACTERS}", "100% & more"],
 }  # fmt: skip
 
 
-def made(arguments: list[str], run: Path, home: Path, environment: Mapping[str, str], **options: Any) -> dict[str, Any]:
-    """Train, and read the configuration that the run wrote down."""
-    done = subprocess.run(
+def train(
+    arguments: list[str], run: Path, home: Path, environment: Mapping[str, str], **options: Any
+) -> dict[str, Any]:
+    """Train; returns the configuration stored in the run directory."""
+    process = subprocess.run(
         arguments,
         env={**environment, "TRAINDECK_HOME": str(home)},
         capture_output=True,
@@ -35,28 +38,28 @@ def made(arguments: list[str], run: Path, home: Path, environment: Mapping[str, 
         encoding="utf-8",
         **options,
     )
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
-    read: dict[str, Any] = yaml.safe_load(run.joinpath("config.yaml").read_text(encoding="utf-8"))
-    return read
+    assert process.returncode == 0, process.stderr[-2000:] + process.stdout[-2000:]
+    config: dict[str, Any] = yaml.safe_load(run.joinpath("config.yaml").read_text(encoding="utf-8"))
+    return config
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_copied_command_trains_the_same_run_in_bash(tmp_path: Path) -> None:
-    home, elsewhere = tmp_path / f"home {ODD}", tmp_path / "elsewhere"
-    data = home / f"{ODD}.txt"
-    for folder in (home, elsewhere):
+    home, other_folder = tmp_path / f"home {SPECIAL_CHARACTERS}", tmp_path / "elsewhere"
+    data = home / f"{SPECIAL_CHARACTERS}.txt"
+    for folder in (home, other_folder):
         folder.mkdir()
-    data.write_text("Everything that is learned is learned step by step.\n" * 200, encoding="utf-8")
+    data.write_text("A line of training text.\n" * 200, encoding="utf-8")
 
     def arguments(run: Path, source: str) -> list[str]:
-        return command_line.train_arguments(presets.load("cpu"), SMALL, [source], str(run))
+        return command_line.train_arguments(presets.load("cpu"), SETTINGS, [source], str(run))
 
-    by_window, by_paste = home / "runs" / "by window", home / "runs" / f"by {ODD}"
-    window = made(
-        [*trainer_command(), *arguments(by_window, str(data))], by_window, home, child_process.environment(), cwd=home
+    window_run, pasted_run = home / "runs" / "by window", home / "runs" / f"by {SPECIAL_CHARACTERS}"
+    window_config = train(
+        [*trainer_command(), *arguments(window_run, str(data))], window_run, home, child_process.environment(), cwd=home
     )
-    pasted = command_line.terminal_command(
-        arguments(by_paste, data.name), "bash", python=sys.executable, base_folder=home
+    command = command_line.terminal_command(
+        arguments(pasted_run, data.name), "bash", python=sys.executable, base_folder=home
     )
-    assert made(["bash", "-c", pasted], by_paste, home, os.environ, cwd=elsewhere) == window
-    assert window["sample_prompts"] == SMALL["sample_prompts"]
+    assert train(["bash", "-c", command], pasted_run, home, os.environ, cwd=other_folder) == window_config
+    assert window_config["sample_prompts"] == SETTINGS["sample_prompts"]

@@ -87,7 +87,7 @@ def test_user_constraints_override_the_pins(project: ShellProject, tmp_path: Pat
     assert list(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info"))
 
 
-def test_the_log_is_utf_8(project: ShellProject) -> None:
+def test_the_setup_log_is_utf_8(project: ShellProject) -> None:
     log = (project.root / "logs" / "setup.log").read_text(encoding="utf-8")
     assert "用户 测试 (x86) & !" in log
     assert "Successfully installed torch-2.13.0+cpu" in log

@@ -143,7 +143,7 @@ def test_a_session_pauses_and_warns_about_the_program(other_pid: int, monkeypatc
         now[0] = at
         update(FakeQuery(GetComputeRunningProcesses_v3=[process(os.getpid(), 9), process(other_pid, gib)]), 0)
     monkeypatch.undo()
-    assert [warning.code for warning in kept.of(protocol.Warn)] == ["pause.other_program"]
+    assert [warning.code for warning in kept.events_of(protocol.Warn)] == ["pause.other_program"]
     (condition,) = session.pause_conditions
     state = condition()
     assert state is not None

@@ -62,7 +62,7 @@ def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
         protocol.Save(id=1), protocol.SampleCommand(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5)
     )
     pipe.context.poll()
-    assert [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)] == [
+    assert [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.events_of(protocol.Ack)] == [
         ("save", 1, True),
         ("sample", 2, True),
         ("set", 3, False),
@@ -76,7 +76,7 @@ def test_set_changes_a_live_setting(pipe: Pipe) -> None:
     pipe.send(protocol.Set(name="log_steps", value=5), protocol.Set(name="log_steps", value=-1))
     pipe.context.poll()
     assert seen == [5]
-    assert [ack.accepted for ack in pipe.kept.of(protocol.Ack)] == [True, False]
+    assert [ack.accepted for ack in pipe.kept.events_of(protocol.Ack)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_set_accepts_the_values_of_the_knob(pipe: Pipe, name: Any, value: float,
         pipe.context.live_settings[knob] = seen.append
     pipe.send(protocol.Set(name=name, value=value))
     pipe.context.poll()
-    (ack,) = pipe.kept.of(protocol.Ack)
+    (ack,) = pipe.kept.events_of(protocol.Ack)
     assert (ack.accepted, ack.reason) == (not reason, reason)
     assert seen == ([] if reason else [value])
 
@@ -109,9 +109,9 @@ def test_an_invalid_command_with_an_id_is_acknowledged(pipe: Pipe) -> None:
         b"[1]\n",
     )
     pipe.context.poll()
-    answers = [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)]
+    answers = [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.events_of(protocol.Ack)]
     assert answers == [("set", 3, False), ("dance", 4, False)]
-    assert len(pipe.kept.of(protocol.Warn)) == 4
+    assert len(pipe.kept.events_of(protocol.Warn)) == 4
 
 
 def test_a_command_may_arrive_in_two_parts(pipe: Pipe) -> None:
@@ -127,8 +127,8 @@ def test_a_command_may_arrive_in_two_parts(pipe: Pipe) -> None:
 def test_an_invalid_command_is_reported_and_ignored(pipe: Pipe) -> None:
     pipe.send(b'{"command":"dance"}\n', b"\xff\xfe not json\n", protocol.Save(id=1))
     pipe.context.poll()
-    assert [warning.code for warning in pipe.kept.of(protocol.Warn)] == ["command.unknown"] * 2
-    assert pipe.kept.of(protocol.Ack)[0].id == 1
+    assert [warning.code for warning in pipe.kept.events_of(protocol.Warn)] == ["command.unknown"] * 2
+    assert pipe.kept.events_of(protocol.Ack)[0].id == 1
 
 
 def test_a_stop_is_raised_once_at_a_poll(pipe: Pipe) -> None:
@@ -137,7 +137,7 @@ def test_a_stop_is_raised_once_at_a_poll(pipe: Pipe) -> None:
         pipe.context.poll()
     assert stop.value.reason == "stopped"
     pipe.context.poll()  # raised once: saving may poll
-    assert pipe.kept.of(protocol.Phase)[-1].phase == "stopping"
+    assert pipe.kept.events_of(protocol.Phase)[-1].phase == "stopping"
 
 
 def test_the_end_of_input_is_a_lost_parent(pipe: Pipe) -> None:
@@ -155,13 +155,13 @@ def test_a_pause_waits_for_resume_and_restores_the_phase(pipe: Pipe) -> None:
     since = time.monotonic()
     pipe.context.poll()
     assert time.monotonic() - since >= 0.25
-    assert [phase.phase for phase in pipe.kept.of(protocol.Phase)] == ["training", "paused", "training"]
+    assert [phase.phase for phase in pipe.kept.events_of(protocol.Phase)] == ["training", "paused", "training"]
 
 
 def test_the_listener_acknowledges_commands_without_a_poll(pipe: Pipe) -> None:
     with pipe.context.command_listener():
         pipe.send(protocol.Save(id=1), protocol.Stop(id=2))
-        wait_until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
+        wait_until(lambda: len(pipe.kept.events_of(protocol.Ack)) == 2)
     assert not pipe.context.requests, "executed at the next poll"
     with pytest.raises(StopRequested):
         pipe.context.poll()
@@ -190,7 +190,7 @@ def test_interruptible_work_raises_its_own_errors(pipe: Pipe) -> None:
         pass
     with pipe.context.command_listener(), pipe.context.interruptible():
         pipe.send(protocol.Pause(), protocol.Resume())
-        wait_until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
+        wait_until(lambda: len(pipe.kept.events_of(protocol.Ack)) == 2)
 
 
 def test_a_pause_condition_pauses_with_its_reason(pipe: Pipe) -> None:
@@ -198,7 +198,7 @@ def test_a_pause_condition_pauses_with_its_reason(pipe: Pipe) -> None:
     reasons = [PauseState("schedule", 1000.0), PauseState("schedule", 1000.0), PauseState("schedule", 2000.0), None]
     pipe.context.pause_conditions.append(lambda: reasons.pop(0) if reasons else None)
     pipe.context.poll()
-    said = [(event.phase, event.reason, event.until) for event in pipe.kept.of(protocol.Phase)]
+    said = [(event.phase, event.reason, event.until) for event in pipe.kept.events_of(protocol.Phase)]
     assert said == [
         ("training", None, None),
         ("paused", "schedule", 1000.0),
@@ -219,7 +219,7 @@ def test_resume_overrides_a_pause_condition_until_it_is_false_once(pipe: Pipe) -
     state[0] = PauseState("schedule")
     threading.Timer(0.2, state.__setitem__, [0, None]).start()
     pipe.context.poll()
-    assert [event.phase for event in pipe.kept.of(protocol.Phase)] == [
+    assert [event.phase for event in pipe.kept.events_of(protocol.Phase)] == [
         "training",
         "paused",
         "training",
@@ -260,7 +260,7 @@ def test_wait_pauses_until_ready_or_stopped(pipe: Pipe) -> None:
     ready = [False, False, True]
     pipe.context.wait("disk_full", lambda: ready.pop(0))
     pipe.context.wait("disk_full", lambda: True)
-    said = [(event.phase, event.reason) for event in pipe.kept.of(protocol.Phase)]
+    said = [(event.phase, event.reason) for event in pipe.kept.events_of(protocol.Phase)]
     assert said == [("saving", None), ("paused", "disk_full"), ("saving", None)]
     pipe.send(protocol.Stop())
     with pytest.raises(StopRequested):
@@ -270,7 +270,7 @@ def test_wait_pauses_until_ready_or_stopped(pipe: Pipe) -> None:
 def test_progress_is_throttled_except_at_the_end(pipe: Pipe) -> None:
     for done in range(1, 2001):
         pipe.context.progress("preparing", done, 2000, "documents")
-    events = pipe.kept.of(protocol.Progress)
+    events = pipe.kept.events_of(protocol.Progress)
     assert len(events) < 20
     assert events[-1].done == 2000
 
@@ -282,7 +282,7 @@ def test_a_repeated_phase_has_its_own_remaining_time(pipe: Pipe) -> None:
     pipe.context.progress("evaluating", 1, 10, "batches")
     time.sleep(0.3)
     pipe.context.progress("evaluating", 5, 10, "batches")
-    left = pipe.kept.of(protocol.Progress)[-1].eta_s
+    left = pipe.kept.events_of(protocol.Progress)[-1].eta_s
     assert left is not None
     assert left < 1  # about 0.4 s; counted from the first evaluation, 1.6 s
 

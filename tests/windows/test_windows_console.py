@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.trainer import TINY, environment
+from tests.core.trainer_process import TINY, environment
 from trainer_core.messages import ExitCode
 from trainer_core.runs import checkpoint_dir
 

@@ -18,7 +18,16 @@ import psutil
 import pytest
 from prepared_data import decode_split, prepare_files, read_files
 
-from tests.core.trainer import TINY, Ended, environment, finish, read_until
+from tests.core.trainer_process import (
+    TINY,
+    TrainerResult,
+    entered_phase,
+    environment,
+    finish,
+    reached_step,
+    read_until,
+    send,
+)
 from trainer_core import protocol
 from trainer_core.data import encoder
 from trainer_core.messages import ExitCode
@@ -28,8 +37,8 @@ from trainer_core.train import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 120
-RUN = [*TINY, "--max-steps", str(STEPS), "--save-steps", "40", "--keep-last", "1", "--keep-best", "0"]
-RUN += ["--eval-steps", "60", "--sample-steps", "0"]
+RUN_ARGUMENTS = [*TINY, "--max-steps", str(STEPS), "--save-steps", "40", "--keep-last", "1", "--keep-best", "0"]
+RUN_ARGUMENTS += ["--eval-steps", "60", "--sample-steps", "0"]
 WORKERS = ["--num-workers", "2"]
 CONTROL = ["--control", "stdin"]
 LINES = [f"第{n}行：春眠不觉晓，处处闻啼鸟。Line {n} of the text, {n * n}." for n in range(600)]
@@ -43,22 +52,12 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home)
 
 
-def send(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
-    assert process.stdin is not None
-    process.stdin.write(protocol.encode(command))
-    process.stdin.flush()
-
-
 def wait_for(process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool]) -> list[protocol.AnyEvent]:
     """Read events up to the first for which `last` is true. Fails if there is none."""
-    seen = read_until(process, last)
-    assert seen, process.communicate(timeout=30)[1].decode("utf-8", "replace")
-    assert last(seen[-1]), seen[-1]
-    return seen
-
-
-def at_step(step: int) -> Callable[[protocol.AnyEvent], bool]:
-    return lambda event: isinstance(event, protocol.Step) and event.step >= step
+    events = read_until(process, last)
+    assert events, process.communicate(timeout=30)[1].decode("utf-8", "replace")
+    assert last(events[-1]), events[-1]
+    return events
 
 
 @pytest.fixture(scope="module")
@@ -85,23 +84,23 @@ def texts(home: Path) -> list[str]:
 class FinishedRun:
     """A run during which another program held its first checkpoint open."""
 
-    ended: Ended
+    result: TrainerResult
     checkpoints: Path
-    untouched: bool
+    unchanged: bool
 
 
 @pytest.fixture(scope="module")
-def whole(home: Path, texts: list[str]) -> FinishedRun:
+def uninterrupted(home: Path, texts: list[str]) -> FinishedRun:
     """An uninterrupted run."""
-    process = start(home, "train", *RUN, *texts, "--run-dir", "整 whole")
+    process = start(home, "train", *RUN_ARGUMENTS, *texts, "--run-dir", "整 whole")
     before = wait_for(process, lambda event: isinstance(event, protocol.Checkpoint))
     first = home / "整 whole" / "checkpoints" / checkpoint_dir.folder_name(40)
     with (first / "model.safetensors").open("rb") as weights:
         content = weights.read()
         rest = finish(process, 170)
         weights.seek(0)
-        untouched = weights.read() == content
-    return FinishedRun(Ended(rest.code, before + rest.events, rest.stderr), first.parent, untouched)
+        unchanged = weights.read() == content
+    return FinishedRun(TrainerResult(rest.code, before + rest.events, rest.stderr), first.parent, unchanged)
 
 
 # --- a first run ---------------------------------------------------------------------------------------------
@@ -127,28 +126,32 @@ def test_the_batch_file_trains_a_short_quickstart(home: Path) -> None:
 # --- encodings -------------------------------------------------------------------------------
 
 
-def test_the_encoding_of_each_file_is_detected(whole: FinishedRun) -> None:
-    assert whole.ended.code == ExitCode.FINISHED, whole.ended.stderr
-    [ready] = whole.ended.of(protocol.Ready)
-    found = [(Path(source.path).name.split()[0], source.encoding) for source in ready.sources]
-    assert [name for name, _ in found] == ["旧", "记事本", "统一码", "行尾"]
-    assert [encoding for _, encoding in found] == ["gb18030", "utf-8-sig", "utf-16-le", "utf-8"]
+def test_the_encoding_of_each_file_is_detected(uninterrupted: FinishedRun) -> None:
+    assert uninterrupted.result.code == ExitCode.FINISHED, uninterrupted.result.stderr
+    [ready] = uninterrupted.result.events_of(protocol.Ready)
+    detected = [(Path(source.path).name.split()[0], source.encoding) for source in ready.sources]
+    assert [name for name, _ in detected] == ["旧", "记事本", "统一码", "行尾"]
+    assert [encoding for _, encoding in detected] == ["gb18030", "utf-8-sig", "utf-16-le", "utf-8"]
 
 
-def test_events_are_utf_8_on_disk_and_on_stdout(home: Path, whole: FinishedRun) -> None:
+def test_events_are_utf_8_on_disk_and_on_stdout(home: Path, uninterrupted: FinishedRun) -> None:
     lines = (home / "整 whole" / "events.jsonl").read_bytes().splitlines()
-    assert [protocol.decode_event(line).seq for line in lines] == sorted(event.seq for event in whole.ended.events)
-    assert "整 whole" in whole.ended.of(protocol.Hello)[0].run_dir
+    assert [protocol.decode_event(line).seq for line in lines] == sorted(
+        event.seq for event in uninterrupted.result.events
+    )
+    assert "整 whole" in uninterrupted.result.events_of(protocol.Hello)[0].run_dir
     assert b"\r" not in b"".join(lines)
 
 
-def test_an_open_checkpoint_stays_readable_and_training_continues(whole: FinishedRun) -> None:
+def test_an_open_checkpoint_stays_readable_and_training_continues(uninterrupted: FinishedRun) -> None:
     """Windows does not rename the folder; Wine renames but does not delete it."""
-    assert whole.untouched
-    assert not whole.ended.of(protocol.Error)
-    good, bad = checkpoint_dir.latest_valid(whole.checkpoints)
+    assert uninterrupted.unchanged
+    assert not uninterrupted.result.events_of(protocol.Error)
+    good, bad = checkpoint_dir.latest_valid(uninterrupted.checkpoints)
     assert good is not None
-    assert good.name == whole.ended.of(protocol.Checkpoint)[-1].path == checkpoint_dir.folder_name(STEPS)
+    assert (
+        good.name == uninterrupted.result.events_of(protocol.Checkpoint)[-1].path == checkpoint_dir.folder_name(STEPS)
+    )
     assert not bad
 
 
@@ -164,13 +167,13 @@ def test_several_processes_prepare_the_same_tokens_as_one(
     texts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     paths = [Path(path) for path in texts[1::2]]
-    found = []
+    token_files = []
     for processes in (0, 2):
         monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / str(processes)))
         monkeypatch.setattr(encoder, "choose_num_processes", lambda *_, count=processes: count)
-        found.append(read_files(prepare_files(*paths).folder))
-    assert found[0] == found[1]
-    assert found[0]
+        token_files.append(read_files(prepare_files(*paths).folder))
+    assert token_files[0] == token_files[1]
+    assert token_files[0]
 
 
 # --- commands ------------------------------------------------------------------------------------------------
@@ -178,31 +181,33 @@ def test_several_processes_prepare_the_same_tokens_as_one(
 
 @pytest.mark.in_chinese
 def test_a_paused_stopped_and_resumed_run_equals_an_uninterrupted_run(
-    home: Path, texts: list[str], whole: FinishedRun
+    home: Path, texts: list[str], uninterrupted: FinishedRun
 ) -> None:
-    process = start(home, "train", *RUN, *CONTROL, *texts, "--run-dir", "断 parts")
-    wait_for(process, at_step(5))
+    process = start(home, "train", *RUN_ARGUMENTS, *CONTROL, *texts, "--run-dir", "断 parts")
+    wait_for(process, reached_step(5))
     send(process, protocol.Pause(id=1))
-    wait_for(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
+    wait_for(process, entered_phase("paused"))
     send(process, protocol.Resume(id=2))
-    wait_for(process, at_step(20))
+    wait_for(process, reached_step(20))
     send(process, protocol.Stop(id=3))
     stopped = finish(process)
     assert stopped.code == ExitCode.STOPPED, stopped.stderr
-    assert stopped.of(protocol.Done)[0].reason == "stopped"
+    assert stopped.events_of(protocol.Done)[0].reason == "stopped"
 
     process = start(home, "train", "--resume", "断 parts", *CONTROL)
-    wait_for(process, at_step(60))
+    wait_for(process, reached_step(60))
     interrupted = finish(process)  # closes stdin
     assert interrupted.code == ExitCode.STOPPED, interrupted.stderr
 
-    ended = finish(start(home, "train", "--resume", "断 parts"))
-    assert ended.code == ExitCode.FINISHED, ended.stderr
-    assert ended.of(protocol.Hello)[0].resumed_from_step == interrupted.of(protocol.Done)[0].steps < STEPS
+    result = finish(start(home, "train", "--resume", "断 parts"))
+    assert result.code == ExitCode.FINISHED, result.stderr
+    assert (
+        result.events_of(protocol.Hello)[0].resumed_from_step == interrupted.events_of(protocol.Done)[0].steps < STEPS
+    )
     last = f"checkpoints/{checkpoint_dir.folder_name(STEPS)}"
     for file in ("model.safetensors", "optimizer.safetensors", "tokenizer.json"):
-        parts, uninterrupted = (home / name / last / file for name in ("断 parts", "整 whole"))
-        assert parts.read_bytes() == uninterrupted.read_bytes(), file
+        parts, expected = (home / name / last / file for name in ("断 parts", "整 whole"))
+        assert parts.read_bytes() == expected.read_bytes(), file
 
 
 @pytest.mark.parametrize(
@@ -215,9 +220,9 @@ def test_a_paused_stopped_and_resumed_run_equals_an_uninterrupted_run(
 def test_usage_and_data_errors_have_distinct_exit_codes(
     home: Path, arguments: list[str], code: ExitCode, word: str
 ) -> None:
-    ended = finish(start(home, *arguments, "--output", "json"))
-    assert ended.code == code
-    assert word in str(ended.error.params) + ended.error.detail
+    result = finish(start(home, *arguments, "--output", "json"))
+    assert result.code == code
+    assert word in str(result.error.params) + result.error.detail
 
 
 @pytest.fixture
@@ -236,8 +241,8 @@ def all_cores() -> Iterator[None]:
 @pytest.mark.in_chinese
 @pytest.mark.usefixtures("all_cores")
 def test_loader_processes_exit_when_the_trainer_is_killed(home: Path, texts: list[str]) -> None:
-    process = start(home, "train", *RUN, *texts, "--run-dir", "杀 killed", *WORKERS)
-    [hello, *_] = wait_for(process, at_step(1))
+    process = start(home, "train", *RUN_ARGUMENTS, *texts, "--run-dir", "杀 killed", *WORKERS)
+    [hello, *_] = wait_for(process, reached_step(1))
     assert isinstance(hello, protocol.Hello)
     trainer = psutil.Process(hello.pid)
     workers = [child for child in trainer.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
@@ -259,25 +264,25 @@ def test_a_file_is_replaced_when_its_reader_closes_it(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     reader = target.open("rb")
     threading.Timer(1.0, reader.close).start()
-    since = time.monotonic()
+    start_time = time.monotonic()
     files.write_atomic(target, b"new")
     assert target.read_bytes() == b"new"
-    assert time.monotonic() - since > 0.5
+    assert time.monotonic() - start_time > 0.5
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
 @pytest.mark.parametrize("file", [checkpoint_dir.MANIFEST, "config.json", "model.safetensors"])
 @pytest.mark.in_english
-def test_checkpoint_files_locked_for_a_moment_are_read_again(whole: FinishedRun, file: str) -> None:
-    folder = whole.checkpoints / checkpoint_dir.folder_name(STEPS)
+def test_checkpoint_files_locked_for_a_moment_are_read_again(uninterrupted: FinishedRun, file: str) -> None:
+    folder = uninterrupted.checkpoints / checkpoint_dir.folder_name(STEPS)
     kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     kernel.CreateFileW.restype = ctypes.c_void_p
     generic_read, no_sharing, open_existing = 0x80000000, 0, 3
     for check in (checkpoint_dir.find_problem, load_config):
-        held = kernel.CreateFileW(str(folder / file), generic_read, no_sharing, None, open_existing, 0, None)
+        handle = kernel.CreateFileW(str(folder / file), generic_read, no_sharing, None, open_existing, 0, None)
         with pytest.raises(PermissionError):
             (folder / file).read_bytes()
-        threading.Timer(0.7, kernel.CloseHandle, [ctypes.c_void_p(held)]).start()
+        threading.Timer(0.7, kernel.CloseHandle, [ctypes.c_void_p(handle)]).start()
         assert check(folder) is None
 
 
@@ -286,20 +291,20 @@ def load_config(folder: Path) -> None:
     checkpoint.require_weights(folder, checkpoint.read_shape(folder))
 
 
-@pytest.mark.parametrize("act", ["replace", "remove"])
+@pytest.mark.parametrize("action", ["replace", "remove"])
 @pytest.mark.in_chinese
-def test_a_file_held_open_raises_and_is_unchanged(tmp_path: Path, act: str) -> None:
+def test_a_file_held_open_raises_and_is_unchanged(tmp_path: Path, action: str) -> None:
     folder, new = tmp_path / "held", tmp_path / "new"
     folder.mkdir()
     (folder / "a").write_bytes(b"old")
     new.write_bytes(b"new")
-    acts = {
+    actions = {
         "replace": lambda: files.replace(new, folder / "a", seconds=0.3),
         "remove": lambda: files.remove_tree(folder, seconds=0.3),
     }
     with (folder / "a").open("rb"):
         with pytest.raises(PermissionError) as error:
-            acts[act]()
+            actions[action]()
         assert (folder / "a").read_bytes() == b"old"
     assert getattr(error.value, "winerror", None) in (5, 32)
     assert new.read_bytes() == b"new"

@@ -40,8 +40,8 @@ def test_an_update_replaces_the_environment_and_its_programs_work(project: Batch
     assert project.small_is(after)
     assert str(project.venv) in project.program("pip", "--version")
     assert project.folders() == {".venv"}
-    unchanged = [file.name for file in (project.venv / "Scripts").iterdir() if b".venv.new" in file.read_bytes()]
-    assert unchanged == []
+    not_rewritten = [file.name for file in (project.venv / "Scripts").iterdir() if b".venv.new" in file.read_bytes()]
+    assert not_rewritten == []
     assert project.run("train").stderr == ""
 
 

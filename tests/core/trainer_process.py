@@ -1,4 +1,4 @@
-"""Runs the real trainer as a child process, and reads what it says."""
+"""The real trainer as a child process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TINY = (
     "--sample-tokens", "8",
     "--cpu-threads", "1",
     "--device", "cpu",
-    "--restarts", "0",  # one process less; tests/faults/test_restarts.py has them
+    "--restarts", "0",  # no supervisor process; tests/faults/test_restarts.py tests it
 )
 # fmt: on
 
@@ -66,24 +66,34 @@ def start(home: Path, *arguments: str, stdin: int | None = subprocess.DEVNULL) -
 
 
 @dataclass(frozen=True)
-class Ended:
+class TrainerResult:
     """Exit code, events and stderr of a finished trainer."""
 
     code: int
     events: list[protocol.AnyEvent]
     stderr: str
 
-    def of(self, kind: type) -> list:  # type: ignore[type-arg]
+    def events_of(self, kind: type) -> list:  # type: ignore[type-arg]
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def losses(self) -> dict[int, float]:
-        return {event.step: event.loss for event in self.of(protocol.Step)}
+        return {event.step: event.loss for event in self.events_of(protocol.Step)}
 
     @property
     def error(self) -> protocol.Error:
-        (error,) = self.of(protocol.Error)
+        (error,) = self.events_of(protocol.Error)
         return error  # type: ignore[no-any-return]
+
+
+def reached_step(step: int) -> Callable[[protocol.AnyEvent], bool]:
+    """Condition for `read_until`: the event of this step or a later one."""
+    return lambda event: isinstance(event, protocol.Step) and event.step >= step
+
+
+def entered_phase(name: str) -> Callable[[protocol.AnyEvent], bool]:
+    """Condition for `read_until`: the beginning of a phase."""
+    return lambda event: isinstance(event, protocol.Phase) and event.phase == name
 
 
 def read_until(
@@ -91,18 +101,27 @@ def read_until(
 ) -> list[protocol.AnyEvent]:
     """Read events up to the first for which `last` is true, or to the end of the output."""
     assert process.stdout is not None
-    seen = []
+    events = []
     for line in process.stdout:
-        seen.append(protocol.decode_event(line))
-        if last(seen[-1]):
+        events.append(protocol.decode_event(line))
+        if last(events[-1]):
             break
-    return seen
+    return events
 
 
-def finish(process: subprocess.Popen[bytes], timeout: float = 90) -> Ended:
+def send(process: subprocess.Popen[bytes], *commands: protocol.AnyCommand) -> None:
+    """Write commands to the stdin of a trainer started with `--control stdin`."""
+    assert process.stdin is not None
+    process.stdin.write(b"".join(map(protocol.encode, commands)))
+    process.stdin.flush()
+
+
+def finish(process: subprocess.Popen[bytes], timeout: float = 90) -> TrainerResult:
     out, err = process.communicate(timeout=timeout)
-    return Ended(process.returncode, [protocol.decode_event(line) for line in out.splitlines()], err.decode("utf-8"))
+    return TrainerResult(
+        process.returncode, [protocol.decode_event(line) for line in out.splitlines()], err.decode("utf-8")
+    )
 
 
-def run(home: Path, *arguments: str) -> Ended:
+def run(home: Path, *arguments: str) -> TrainerResult:
     return finish(start(home, *arguments))
