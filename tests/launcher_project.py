@@ -1,4 +1,4 @@
-"""Fake packages that pip installs, and a fake trainer that prints its arguments: a setup in seconds."""
+"""A launcher project with fake packages and a fake trainer, whose setup takes seconds."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class LauncherProject:
         text += "[project.optional-dependencies]\ndev = []\n"
         (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         """This environment in English, without settings of pip and Traindeck, with `wheels` as the only index."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
         env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull, TRAINDECK_LANG="en")
-        return {**env, **more}
+        return {**env, **variables}
 
 
 class ShellProject(LauncherProject):
@@ -108,20 +108,22 @@ class ShellProject(LauncherProject):
         super().__init__(folder)
         (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # not executable: no driver
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         env = super().environment()
         path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
-        return {**env, "PATH": path, **more}
+        return {**env, "PATH": path, **variables}
 
-    def start(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
         command = [str(self.root / "train_gpu.sh"), *arguments]
         null = subprocess.DEVNULL
-        return subprocess.Popen(command, env=self.environment(**more), stdin=null, stdout=null, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            command, env=self.environment(**variables), stdin=null, stdout=null, stderr=subprocess.PIPE
+        )
 
-    def run(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.root / "train_gpu.sh"), *arguments],
-            env=self.environment(**more),
+            env=self.environment(**variables),
             input=stdin,
             capture_output=True,
             encoding="utf-8",

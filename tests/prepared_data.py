@@ -41,8 +41,8 @@ def decode_split(result: PreparedData, split: str) -> str:
 
 def list_caches(home: Path) -> list[Path]:
     """Complete and unfinished caches."""
-    found = (home / "cache").glob("*") if (home / "cache").exists() else ()
-    return [path for path in found if path.name != "contents.json"]
+    paths = (home / "cache").glob("*") if (home / "cache").exists() else ()
+    return [path for path in paths if path.name != "contents.json"]
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -88,5 +88,5 @@ SMOKE: Final = (
 def matches(test: str, entries: tuple[str, ...]) -> bool:
     """Return whether `test` (`core/test_x.py::test_y[parameters]`, relative to tests/) is one of `entries`."""
     file, _, name = test.partition("::")
-    plain = f"{file}::{name.partition('[')[0]}"
-    return file in entries or plain in entries
+    without_parameters = f"{file}::{name.partition('[')[0]}"
+    return file in entries or without_parameters in entries

@@ -92,9 +92,8 @@ def test_selective_checkpointing_recomputes_cheap_operations_only(model: Decoder
     checkpoint_activations(model, "selective")
     assert count_operations(model) == (matmuls, 2 * activations)
     checkpoint_activations(model, "full")
-    assert (
-        count_operations(model)[0] >= matmuls + 6 * SHAPE.n_layers
-    )  # torch ends a recomputation as soon as backward has its tensors
+    # torch ends a recomputation as soon as backward has its tensors.
+    assert count_operations(model)[0] >= matmuls + 6 * SHAPE.n_layers
     checkpoint_activations(model, "off")
     assert count_operations(model) == (matmuls, activations)
 

@@ -144,7 +144,7 @@ class FakeFlashAttention:
         assert causal
         assert q_longest == k_longest == int(q_offsets.diff().max())
         assert torch.equal(q_offsets, k_offsets)
-        mask = document_mask(torch.bucketize(torch.arange(len(q)), q_offsets.long(), reference=True)[None])
+        mask = document_mask(torch.bucketize(torch.arange(len(q)), q_offsets.long(), right=True)[None])
         output = reference_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), mask)[0].transpose(0, 1)
         return (output, output.sum(-1)) if self.returns_lse else output
 

@@ -121,9 +121,9 @@ def test_only_the_response_and_its_end_token_have_labels(chat_data: tuple[Prepar
     codec = prepared.load_codec()
     for batch in validation_batches(prepared, config):
         for inputs, labels in zip(batch.input_ids, batch.labels, strict=True):
-            computed = labels != IGNORE_INDEX
-            response = codec.decode(labels[computed].tolist(), skip_special_tokens=False)
-            first = int(computed.nonzero()[0])
+            has_label = labels != IGNORE_INDEX
+            response = codec.decode(labels[has_label].tolist(), skip_special_tokens=False)
+            first = int(has_label.nonzero()[0])
             number = int(codec.decode(inputs[: first + 1].tolist()).split("Add")[1].split()[0])
             assert response == f"It is {number + 1}<|im_end|>"
             assert inputs[: first + 1].tolist() == codec.encode_prompt(f"Add {number}")

@@ -62,10 +62,8 @@ def test_hello_of_a_run_contains_the_measurements(measured: tuple[Path, dict[str
     (hello,) = result.events_of(protocol.Hello)
     reported = {path.name: path for path in hello.fast_paths}
     assert reported["fused_adamw"] == paths["fused_adamw"]
-    assert reported["compile"].reason in (
-        "path.found",
-        "path.no_compiler",
-    )  # measured at the start of the run, not cached
+    # Determined at the start of the run, not cached.
+    assert reported["compile"].reason in ("path.found", "path.no_compiler")
 
 
 def test_a_terminal_shows_the_table_in_chinese(tmp_path: Path) -> None:

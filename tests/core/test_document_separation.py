@@ -208,11 +208,11 @@ def test_attending_across_documents_creates_no_segments(separated: PreparedData)
     pairs = zip(
         BatchLoader(separated, config()).iterate_epoch(0), BatchLoader(joined, config()).iterate_epoch(0), strict=True
     )
-    for separate, packed_batches in pairs:
-        assert torch.equal(separate.input_ids, packed_batches.input_ids)
-        assert packed_batches.segments is None
-        assert packed_batches.positions is None
-        assert packed_batches.loss_tokens == packed_batches.labels.numel()
+    for separate, together in pairs:
+        assert torch.equal(separate.input_ids, together.input_ids)
+        assert together.segments is None
+        assert together.positions is None
+        assert together.loss_tokens == together.labels.numel()
 
 
 def test_a_window_within_one_document_has_no_segments(tmp_path: Path) -> None:

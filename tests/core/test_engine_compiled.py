@@ -271,10 +271,10 @@ def test_a_run_without_a_compiler_is_eager(empty_cache: Path, monkeypatch: pytes
 def fake_compiler(folder: Path, text: str) -> str:
     if sys.platform == "win32" or shutil.which("sh") is None:
         pytest.skip("needs a shell script in place of a compiler")
-    link = folder / "c++"
-    link.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    link.chmod(0o755)
-    return str(link)
+    file = folder / "c++"
+    file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    file.chmod(0o755)
+    return str(file)
 
 
 def test_a_run_is_eager_if_the_compiler_fails(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,8 @@ def test_a_changed_byte_in_any_file_selects_the_older_checkpoint(unbroken: Unbro
             file.write_bytes(
                 content[:position] + bytes([content[position] ^ generator.randint(1, 255)]) + content[position + 1 :]
             )
-            if (
-                file.name != checkpoint_dir.MANIFEST
-            ):  # a changed byte of the manifest may be insignificant, like a space
+            # A changed byte of the manifest may be insignificant, like a space.
+            if file.name != checkpoint_dir.MANIFEST:
                 assert newest_valid(copy) == (previous.name, [last.name]), (file.name, position)
             checkpoint_dir.list_infos(copy / "checkpoints")
         file.write_bytes(content)

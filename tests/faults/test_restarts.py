@@ -211,9 +211,8 @@ def test_control_stdin_disables_the_supervisor(home: Path) -> None:
         cwd=home,
     )
     hello = read_hello(process)
-    assert (
-        hello.pid == process.pid or sys.platform == "win32"
-    )  # on Windows, a launcher of the virtual environment is the parent
+    # On Windows, a launcher of the virtual environment is the parent.
+    assert hello.pid == process.pid or sys.platform == "win32"
     process.stdin.close()
     process.stdin = None
     finish(process)

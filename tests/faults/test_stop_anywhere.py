@@ -77,7 +77,7 @@ def reported_progress(name: str) -> Condition:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data, prepared by the first run."""
     home = tmp_path_factory.mktemp("家 home (x)")
-    text_file(home, command=3000)
+    text_file(home, lines=3000)
     return home
 
 
@@ -168,9 +168,9 @@ def test_a_schedule_pauses_by_local_time_and_resume_overrides_it(
     paused = trainer.read_until(entered_phase("paused"))
     assert isinstance(paused, protocol.Phase)
     assert paused.reason == "schedule"
-    assert paused.read_until is not None
-    ends = datetime.fromtimestamp(paused.read_until, now.tzinfo)
-    assert f"{ends:%H:%M}" == pause_hours.partition("-")[2]
+    assert paused.until is not None
+    end = datetime.fromtimestamp(paused.until, now.tzinfo)
+    assert f"{end:%H:%M}" == pause_hours.partition("-")[2]
     trainer.send(protocol.Resume(id=1))
     trainer.read_until(reached_step(1))
     trainer.assert_all_steps_saved(trainer.stop())

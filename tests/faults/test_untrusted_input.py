@@ -96,22 +96,13 @@ def test_yaml_loaders_return_plain_values_only() -> None:
 
 
 SHADOWED_MODULES: Final = (
-    "torch",
-    "json",
-    "yaml",
-    "click",
-    "msgspec",
-    "numpy",
-    "conftest",
-    "random",
-    "socket",
-    "pickle",
-    "app",
-)
+    "torch", "json", "yaml", "click", "msgspec", "numpy", "conftest", "random", "socket", "pickle", "app",
+    "sitecustomize", "usercustomize", "modeling_untrusted", "multiprocessing",
+)  # fmt: skip
 
 
 def test_modules_in_the_working_directory_are_not_imported(home: Path, tmp_path: Path) -> None:
-    for name in (*SHADOWED_MODULES, "sitecustomize", "usercustomize", "modeling_untrusted", "multiprocessing"):
+    for name in SHADOWED_MODULES:
         (tmp_path / f"{name}.py").write_text(
             f"open({str(tmp_path / 'run')!r}, 'a').write('{name} ')\n", encoding="utf-8"
         )
@@ -332,7 +323,7 @@ def test_a_malicious_split_pattern_is_rejected(tmp_path: Path, pattern: str) -> 
     with pytest.raises(TraindeckError) as rejection:
         Codec.load(tokenizer_json(tmp_path, pattern)).encode_texts(["a" * 60 + "b. And so on."])
     assert rejection.value.code == "data.bad_tokenizer"
-    assert any(keyword in str(rejection.value) for keyword in ("retry-limit", "Oniguruma")), rejection.value
+    assert any(text in str(rejection.value) for text in ("retry-limit", "Oniguruma")), rejection.value
     assert "\n" not in str(rejection.value)
 
 
@@ -361,8 +352,8 @@ def test_a_run_listens_on_no_port(home: Path) -> None:
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdin is not None
-    for command_line in process.stdout:
-        if b'"type":"step"' in command_line:
+    for line in process.stdout:
+        if b'"type":"step"' in line:
             break
     trainer = psutil.Process(process.pid)
     processes = [trainer, *trainer.children(recursive=True)]

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="starts through train_gp
 class UpdatedProject(ShellProject):
     """A project with an environment that is updated."""
 
-    def require_version(self, version: str, *more: str) -> None:
-        self.require("torch>=2.11", "small", *more)
+    def require_version(self, version: str, *packages: str) -> None:
+        self.require("torch>=2.11", "small", *packages)
         (self.root / "constraints.txt").write_text(f"torch==2.13.0\nsmall=={version}\n", encoding="utf-8")
 
     @property

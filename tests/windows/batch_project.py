@@ -52,14 +52,14 @@ def write_program(path: Path, code: str) -> None:
 class BatchProject(LauncherProject):
     """A project started by train_gpu.bat with a typed command line."""
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         """PATH has the system folders and the Python of these tests.
 
         The packages are in the project folder: test folders are too deep for real packages, but not for fake ones.
         """
         path = os.pathsep.join(map(str, [self.bin, BASE, SYSTEM / "System32", SYSTEM]))
         options = {"TRAINDECK_TORCH": "cpu", "TRAINDECK_ENVIRONMENT": "here"}
-        return {**super().environment(), "PATH": path, **options, **more}
+        return {**super().environment(), "PATH": path, **options, **variables}
 
     def without_python(self, *folders: Path) -> dict[str, str]:
         """An environment with `folders` on the PATH, in which no installed Python is found."""
@@ -105,9 +105,9 @@ class BatchProject(LauncherProject):
 
     # --- updates
 
-    def require_version(self, version: str, *more: str) -> None:
+    def require_version(self, version: str, *packages: str) -> None:
         """Require this version of `small`, and more packages, from the next start on."""
-        self.require("torch>=2.11", "small", *more)
+        self.require("torch>=2.11", "small", *packages)
         (self.root / "constraints.txt").write_text(f"torch==2.13.0\nsmall=={version}\n", encoding="utf-8")
 
     @property

@@ -213,8 +213,8 @@ class DeepProject(BatchProject):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "长" * 30 + "\\" + "d" * 90)
 
-    def environment(self, **more: str) -> dict[str, str]:
-        environment = super().environment(**{"LOCALAPPDATA": str(LOCAL), **more})
+    def environment(self, **variables: str) -> dict[str, str]:
+        environment = super().environment(**{"LOCALAPPDATA": str(LOCAL), **variables})
         del environment["TRAINDECK_ENVIRONMENT"]
         return environment
 
