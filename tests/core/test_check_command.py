@@ -120,7 +120,7 @@ def imports_data_kib() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA")
-def test_out_of_memory_offers_a_smaller_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_offers_a_smaller_micro_batch(tmp_path: Path) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)

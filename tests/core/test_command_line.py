@@ -105,7 +105,7 @@ def test_presets_and_runs_are_listed_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems always have a display")
-def test_the_window_without_a_display_suggests_the_command_line(tmp_path: Path) -> None:
+def test_the_window_without_a_display_suggests_the_command_line() -> None:
     headless = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
     headless.pop("QT_QPA_PLATFORM", None)
     process = subprocess.run(

@@ -95,7 +95,7 @@ def test_measured_paths_equal_the_reference_and_are_cached(home: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(list(cached.values())), type=list[FastPath]) == list(cached.values())
 
 
-def test_a_short_benchmark_uses_cached_measurements(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_benchmark_uses_cached_measurements(home: Path) -> None:
     def measured() -> bool:
         return any(path.speedup for path in run.fast_path_results(CPU, 60, print))
 

@@ -56,7 +56,7 @@ def test_damaged_content_hashes_are_recomputed(content: bytes, entry: Any) -> No
 
 
 @pytest.fixture(scope="module")
-def valid_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def valid_tokenizer() -> dict[str, Any]:
     """A small tokenizer.json."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 

@@ -276,7 +276,7 @@ def test_other_ranks_exit_when_the_leader_is_killed(tmp_path: Path) -> None:
     assert exit_in_time(rank_1)
 
 
-def test_a_rank_with_a_transient_failure_restarts_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_with_a_transient_failure_restarts_with_the_run(tmp_path: Path) -> None:
     """SIGSEGV stands for a driver reset."""
     process, rank_1, _ = start_run(tmp_path, "--restarts", "2")
     os.kill(rank_1, signal.SIGSEGV)

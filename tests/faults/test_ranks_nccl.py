@@ -296,8 +296,8 @@ def test_a_failed_reduction_raises_the_matching_error(
 
     ranks, _ = two_ranks
     monkeypatch.setattr(FakeNccl, "allreduce_coalesced", fail)
-    with pytest.raises(TraindeckError) as error:
+    with pytest.raises(TraindeckError) as raised:
         ranks.add_up([torch.ones(2)])
-    assert error.value.code == code
-    assert str(error) in error.value.detail
+    assert raised.value.code == code
+    assert str(error) in raised.value.detail
     assert ranks.apart

@@ -271,7 +271,7 @@ def test_a_model_with_impossible_sizes_is_rejected_in_one_sentence(home: Path) -
     )
 
 
-def test_a_manifest_refers_to_files_of_its_own_folder_only(home: Path, tmp_path: Path) -> None:
+def test_a_manifest_refers_to_files_of_its_own_folder_only(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"mine")
     entry = {"bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
     for name in ("../secret", str(tmp_path / "secret"), "..\\secret", "a/b", "", ".", "C:secret"):
