@@ -162,16 +162,16 @@ class NoMemoryLeft(RunContext):
 
 
 def test_the_child_process_is_ended_before_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = NoMemoryLeft(EventDispatcher(RecordingSink()))
+    context = NoMemoryLeft(EventDispatcher(RecordingSink()))
     virtual_memory = psutil.virtual_memory
 
     def simulated_memory() -> object:
         memory = virtual_memory()
-        return memory._replace(available=0) if session.memory_exhausted else memory
+        return memory._replace(available=0) if context.memory_exhausted else memory
 
     monkeypatch.setattr(psutil, "virtual_memory", simulated_memory)
     config = Config(hidden_dim=16, n_layers=1, n_heads=1, max_seq_len=32, batch_size=4, device="cpu", compile="off")
-    outcome = trial_process.run_trial_process(TrialRequest(config, 320, "sft", 10), session)
+    outcome = trial_process.run_trial_process(TrialRequest(config, 320, "sft", 10), context)
     assert not outcome.fits
     assert outcome.parameters
 
