@@ -29,7 +29,7 @@ GIB = 2**30
 
 
 def paused_times(*spans: tuple[int, int]) -> list[float]:
-    """Times of samples, one every 2 s, at which the run is paused. Spans: (seconds, GiB held by others)."""
+    """Return the times at which a run is paused, every 2 s. Spans: (seconds, GiB used by other programs)."""
     monitor = ExternalGpuMonitor(lambda name: None)
     paused = []
     for number, gib in enumerate(gib for seconds, gib in spans for _ in range(seconds // 2)):
@@ -39,12 +39,12 @@ def paused_times(*spans: tuple[int, int]) -> list[float]:
     return paused
 
 
-def test_memory_use_pauses_after_some_seconds_and_for_another_minute() -> None:
+def test_a_pause_starts_after_6_seconds_of_use_and_ends_a_minute_after_the_use() -> None:
     paused = paused_times((20, 1), (40, 5), (100, 1))
-    assert paused == [float(at) for at in range(26, 120, 2)]
+    assert paused == [float(second) for second in range(26, 120, 2)]
 
 
-def test_memory_held_since_the_start_does_not_pause() -> None:
+def test_memory_in_use_since_the_start_does_not_pause() -> None:
     assert paused_times((100, 6)) == []
 
 
@@ -54,7 +54,7 @@ def test_short_use_does_not_pause() -> None:
 
 def test_a_short_gap_does_not_resume() -> None:
     paused = paused_times((10, 1), (20, 5), (50, 1), (20, 5), (10, 1))
-    assert paused == [float(at) for at in range(16, 110, 2)]
+    assert paused == [float(second) for second in range(16, 110, 2)]
 
 
 # --- NVML queries ----------------------------------------------------------------------------------
@@ -80,16 +80,17 @@ def other_pid() -> int:
     return os.getppid()
 
 
-def test_memory_per_process(other_pid: int) -> None:
+def test_memory_of_another_process_is_counted_once(other_pid: int) -> None:
     query = FakeQuery(
         GetComputeRunningProcesses_v3=[process(os.getpid(), 20), process(other_pid, 3)],
         GetGraphicsRunningProcesses_v3=[process(other_pid, 3)],
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
     )
-    found = query_external_memory(query, 20 * GIB)
-    assert found is not None
-    assert found[0] == 3 * GIB
-    assert found[1]
+    usage = query_external_memory(query, 20 * GIB)
+    assert usage is not None
+    memory, program = usage
+    assert memory == 3 * GIB
+    assert program
 
 
 def test_child_processes_are_not_other_programs() -> None:
@@ -101,9 +102,9 @@ def test_child_processes_are_not_other_programs() -> None:
         child.communicate()
 
 
-@pytest.mark.parametrize("own_memory", [None, "unlisted"], ids=["Windows", "a container"])
-def test_without_values_per_process_those_of_the_gpu_are_used(own_memory: str | None, other_pid: int) -> None:
-    processes = [process(other_pid, None)] + ([process(os.getpid(), None)] if own_memory is None else [])
+@pytest.mark.parametrize("own_process_listed", [True, False], ids=["Windows", "a container"])
+def test_without_memory_per_process_the_total_of_the_gpu_is_used(own_process_listed: bool, other_pid: int) -> None:
+    processes = [process(other_pid, None)] + ([process(os.getpid(), None)] if own_process_listed else [])
     query = FakeQuery(
         GetComputeRunningProcesses_v3=processes,
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
@@ -111,11 +112,11 @@ def test_without_values_per_process_those_of_the_gpu_are_used(own_memory: str | 
     assert query_external_memory(query, 20 * GIB) == (4 * GIB, "")
 
 
-def test_a_driver_without_values_does_not_pause() -> None:
+def test_a_driver_without_memory_values_does_not_pause() -> None:
     assert query_external_memory(FakeQuery(), 0) is None
 
 
-def test_the_monitor_queries_the_gpu_of_torch(tmp_path: Path) -> None:
+def test_the_monitor_queries_the_gpu_that_torch_uses(tmp_path: Path) -> None:
     calls: list[tuple[Callable[..., Any], int]] = []
     monitor = HardwareMonitor(
         lambda event: None,
@@ -134,17 +135,17 @@ def test_the_monitor_queries_the_gpu_of_torch(tmp_path: Path) -> None:
     assert query("nvmlDeviceGetComputeRunningProcesses_v3") is None
 
 
-def test_a_session_pauses_and_warns_about_the_program(other_pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, now = RecordingSink(), [0.0]
-    session = RunContext(EventDispatcher(kept))
+def test_a_run_pauses_and_warns_about_the_program(other_pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, now = RecordingSink(), [0.0]
+    context = RunContext(EventDispatcher(sink))
     monkeypatch.setattr("trainer_core.system.pause_conditions.time.monotonic", lambda: now[0])
-    update = monitor_external_usage(session)
-    for at, gib in ((0.0, 0), (2.0, 4), (8.0, 4)):
-        now[0] = at
+    update = monitor_external_usage(context)
+    for second, gib in ((0.0, 0), (2.0, 4), (8.0, 4)):
+        now[0] = second
         update(FakeQuery(GetComputeRunningProcesses_v3=[process(os.getpid(), 9), process(other_pid, gib)]), 0)
     monkeypatch.undo()
-    assert [warning.code for warning in kept.events_of(protocol.Warn)] == ["pause.other_program"]
-    (condition,) = session.pause_conditions
+    assert [warning.code for warning in sink.events_of(protocol.Warn)] == ["pause.other_program"]
+    (condition,) = context.pause_conditions
     state = condition()
     assert state is not None
     assert state.reason == "other_program"
