@@ -9,7 +9,7 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """Like that of pynvml; `value` is an nvmlReturn_t."""
+    """Like `pynvml.NVMLError`. `value` is an nvmlReturn_t."""
 
     def __init__(self, value: int) -> None:
         super().__init__(
@@ -19,19 +19,24 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """GPU 0 supports everything, GPU 1 only its name and memory; the rest is Not Supported."""
+    """GPU 0 supports every query. GPU 1 supports only name, UUID and memory; other queries raise "Not Supported".
 
-    def __init__(self, cards: int = 2, broken: int | None = None, throttle: int = 0, driver: str = "580.65.06") -> None:
-        self.cards, self.broken, self.throttle, self.driver = cards, broken, throttle, driver
-        self.capability, self.cuda, self.open = (8, 6), 13000, 0
+    `init_error`: the nvmlReturn_t that `nvmlInit` raises. `sessions`: calls of `nvmlInit` without `nvmlShutdown`.
+    """
+
+    def __init__(
+        self, gpus: int = 2, init_error: int | None = None, throttle: int = 0, driver: str = "580.65.06"
+    ) -> None:
+        self.gpus, self.init_error, self.throttle, self.driver = gpus, init_error, throttle, driver
+        self.capability, self.cuda, self.sessions = (8, 6), 13000, 0
 
     def nvmlInit(self) -> None:
-        if self.broken is not None:
-            raise NVMLError(self.broken)
-        self.open += 1
+        if self.init_error is not None:
+            raise NVMLError(self.init_error)
+        self.sessions += 1
 
     def nvmlShutdown(self) -> None:
-        self.open -= 1
+        self.sessions -= 1
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return self.driver
@@ -40,44 +45,46 @@ class FakeNvml:
         return self.cuda
 
     def nvmlDeviceGetCount(self) -> int:
-        return self.cards
+        return self.gpus
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
-    def nvmlDeviceGetName(self, card: int) -> str:
-        return "NVIDIA RTX A6000" if card == 0 else "Old Card"
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "NVIDIA RTX A6000" if handle == 0 else "Old Card"
 
-    def nvmlDeviceGetUUID(self, card: int) -> str:
-        return f"GPU-{card}a0b1c2d-0000"
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}a0b1c2d-0000"
 
-    def nvmlDeviceGetMemoryInfo(self, card: int) -> Any:
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         return (
-            SimpleNamespace(total=48 * GIB, used=12 * GIB) if card == 0 else SimpleNamespace(total=2**64 - 1, used=GIB)
+            SimpleNamespace(total=48 * GIB, used=12 * GIB)
+            if handle == 0
+            else SimpleNamespace(total=2**64 - 1, used=GIB)
         )
 
-    def nvmlDeviceGetCudaComputeCapability(self, card: int) -> tuple[int, int]:
-        return self.capability if card == 0 else refuse()
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return self.capability if handle == 0 else raise_not_supported()
 
-    def nvmlDeviceGetUtilizationRates(self, card: int) -> Any:
-        return SimpleNamespace(gpu=87, memory=40) if card == 0 else refuse()
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return SimpleNamespace(gpu=87, memory=40) if handle == 0 else raise_not_supported()
 
-    def nvmlDeviceGetPowerUsage(self, card: int) -> int:
-        return 250_500 if card == 0 else refuse()
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        return 250_500 if handle == 0 else raise_not_supported()
 
-    def nvmlDeviceGetEnforcedPowerLimit(self, card: int) -> int:
-        return 300_000 if card == 0 else refuse()
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        return 300_000 if handle == 0 else raise_not_supported()
 
-    def nvmlDeviceGetTemperature(self, card: int, sensor: int) -> int:
-        return 71 if card == 0 else refuse()
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return 71 if handle == 0 else raise_not_supported()
 
-    def nvmlDeviceGetClockInfo(self, card: int, kind: int) -> int:
-        return 1800 if card == 0 else refuse()
+    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
+        return 1800 if handle == 0 else raise_not_supported()
 
-    # Only the name in drivers before 535.
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, card: int) -> int:
-        return self.throttle if card == 0 else refuse()
+    # The name in drivers before 535. Later ones call it nvmlDeviceGetCurrentClocksEventReasons.
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return self.throttle if handle == 0 else raise_not_supported()
 
 
-def refuse() -> NoReturn:
+def raise_not_supported() -> NoReturn:
     raise NVMLError(3)

@@ -1,4 +1,4 @@
-"""Small model folders: a tokenizer and a chat template like those of each model family."""
+"""Small model folders with the tokenizer and chat template of each model family."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -27,9 +27,9 @@ CORPUS: Final = [
 # --- tokenizers ------------------------------------------------------------------------------------
 
 
-def byte_level(kind: Any, special: Sequence[str | AddedToken], vocab_size: int = 420) -> Tokenizer:
+def byte_level(pattern: Any, special: Sequence[str | AddedToken], vocab_size: int = 420) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(REGEXES[kind]), behavior="isolated")
+    split = pre_tokenizers.Split(Regex(REGEXES[pattern]), behavior="isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -44,45 +44,51 @@ def _byte_tokens() -> list[str]:
     return [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def sentencepiece_bpe(special: Sequence[str], way: str) -> Tokenizer:
-    """BPE as converted from SentencePiece, with bytes for unknown characters.
+def _keep_added_tokens(document: dict[str, Any], contents: set[str]) -> None:
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in contents]
 
-    `way`: prepend (Llama 2: a normalizer writes a space first), first (Mistral: the pre-tokenizer, at the
-    very start), gemma (no space is written).
+
+def sentencepiece_bpe(
+    special: Sequence[str], leading_space: Literal["normalizer", "pre_tokenizer", "none"]
+) -> Tokenizer:
+    """BPE with byte fallback, as converted from SentencePiece.
+
+    `leading_space` is what prepends a space to a text: "normalizer" (Llama 2), "pre_tokenizer" (Mistral) or "none"
+    (Gemma).
     """
-    known = ["<unk>", *special, *_byte_tokens()]
+    special_tokens = ["<unk>", *special, *_byte_tokens()]
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=known, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=special_tokens, show_progress=False)
     tokenizer.train_from_iterator(CORPUS, trainer)
     document = json.loads(tokenizer.to_str())
-    named = {"<unk>", *special}
-    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in named]
+    _keep_added_tokens(document, {"<unk>", *special})
     tokenizer = Tokenizer.from_str(json.dumps(document))
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    if way == "prepend":
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if leading_space == "normalizer":
         tokenizer.pre_tokenizer = None
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    elif way == "first":
+    elif leading_space == "pre_tokenizer":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.decoder = decoders.Sequence(parts if way == "gemma" else [*parts, decoders.Strip(" ", 1, 0)])
+    tokenizer.decoder = decoders.Sequence(steps if leading_space == "none" else [*steps, decoders.Strip(" ", 1, 0)])
     return tokenizer
 
 
 def unigram(special: Sequence[str], scheme: Any = "always") -> Tokenizer:
-    """As converted from SentencePiece: its special tokens are pieces that text can spell."""
+    """Unigram model as converted from SentencePiece: special tokens are pieces, so text can spell them."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    known = ["<unk>", *special, *_byte_tokens()]
-    trainer = trainers.UnigramTrainer(vocab_size=600, special_tokens=known, unk_token="<unk>", show_progress=False)
+    special_tokens = ["<unk>", *special, *_byte_tokens()]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=600, special_tokens=special_tokens, unk_token="<unk>", show_progress=False
+    )
     tokenizer.train_from_iterator(CORPUS, trainer)
     document = json.loads(tokenizer.to_str())
     document["model"]["byte_fallback"] = True
-    named = {"<unk>", *special}
-    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in named]
+    _keep_added_tokens(document, {"<unk>", *special})
     tokenizer = Tokenizer.from_str(json.dumps(document))
     metaspace = decoders.Metaspace(prepend_scheme=scheme)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace])
@@ -90,11 +96,11 @@ def unigram(special: Sequence[str], scheme: Any = "always") -> Tokenizer:
 
 
 def template(name: str) -> str:
-    """One of chat_templates/, each in the manner of a family.
+    """Return a chat template of chat_templates/, which imitates that of a model family.
 
-    llama2: marks that are plain text, and a space before the token that ends a turn. phi3: marks that take
-    the white space after them, and an end of text after the last turn. deepseek: marks that are not called
-    special, and reasoning that is left out of answers. alpaca: no mark at all.
+    llama2: role markers are plain text, and a space precedes the end-of-turn token. phi3: markers strip the white
+    space that follows them, and an end of text follows the last turn. deepseek: markers are not special tokens, and
+    reasoning is removed from answers. alpaca: no control tokens.
     """
     return (Path(__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
@@ -103,16 +109,16 @@ def template(name: str) -> str:
 
 
 def _with_bos(tokenizer: Tokenizer, bos: str) -> Tokenizer:
-    """With the post-processor that published tokenizers have: `bos` before each text."""
-    special = [(bos, tokenizer.token_to_id(bos))]
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=special)
+    """Add the post-processor of published tokenizers, which prepends `bos` to each text."""
+    ids = [(bos, tokenizer.token_to_id(bos))]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=ids)
     return tokenizer
 
 
 def _llama3() -> tuple[Tokenizer, dict[str, Any]]:
     bos = "<|begin_of_text|>"
-    marks = [bos, "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-    tokenizer = _with_bos(byte_level("llama-bpe", marks), bos)
+    tokens = [bos, "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    tokenizer = _with_bos(byte_level("llama-bpe", tokens), bos)
     return tokenizer, {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": template("llama3")}
 
 
@@ -120,10 +126,10 @@ def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = byte_level("qwen2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    words = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
-    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
-    names = {"add_bos_token": False, "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    return tokenizer, {**names, "chat_template": template(name)}
+    tokens = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in tokens])
+    config = {"add_bos_token": False, "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    return tokenizer, {**config, "chat_template": template(name)}
 
 
 def _llama31() -> tuple[Tokenizer, dict[str, Any]]:
@@ -133,10 +139,10 @@ def _llama31() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def _mistral_tools() -> tuple[Tokenizer, dict[str, Any]]:
-    marks = ["INST", "/INST", "TOOL_CALLS", "AVAILABLE_TOOLS", "/AVAILABLE_TOOLS", "TOOL_RESULTS", "/TOOL_RESULTS"]
-    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", *(f"[{mark}]" for mark in marks)], "first"), "<s>")
-    names = {"add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return tokenizer, {**names, "chat_template": template("mistral_tools")}
+    names = ["INST", "/INST", "TOOL_CALLS", "AVAILABLE_TOOLS", "/AVAILABLE_TOOLS", "TOOL_RESULTS", "/TOOL_RESULTS"]
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", *(f"[{name}]" for name in names)], "pre_tokenizer"), "<s>")
+    config = {"add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return tokenizer, {**config, "chat_template": template("mistral_tools")}
 
 
 def _hermes() -> tuple[Tokenizer, dict[str, Any]]:
@@ -150,7 +156,7 @@ def _hermes() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
-    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "first"), "<s>")
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "pre_tokenizer"), "<s>")
     return tokenizer, {
         "add_bos_token": True,
         "bos_token": "<s>",
@@ -161,14 +167,14 @@ def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def _llama2() -> tuple[Tokenizer, dict[str, Any]]:
-    names = {"bos_token": {"content": "<s>", "__type": "AddedToken"}, "eos_token": "</s>", "unk_token": "<unk>"}
-    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>"], "prepend"), "<s>")
-    return tokenizer, {**names, "add_bos_token": True, "add_eos_token": False, "chat_template": template("llama2")}
+    config = {"bos_token": {"content": "<s>", "__type": "AddedToken"}, "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>"], "normalizer"), "<s>")
+    return tokenizer, {**config, "add_bos_token": True, "add_eos_token": False, "chat_template": template("llama2")}
 
 
 def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
-    marks = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"]
-    tokenizer = sentencepiece_bpe(marks, "gemma")
+    tokens = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"]
+    tokenizer = sentencepiece_bpe(tokens, "none")
     tokenizer.add_tokens([AddedToken("\n" * n, special=False, normalized=False) for n in range(1, 8)])
     return _with_bos(tokenizer, "<bos>"), {
         "add_bos_token": True,
@@ -180,19 +186,19 @@ def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def _phi3() -> tuple[Tokenizer, dict[str, Any]]:
-    marks = [AddedToken(f"<|{name}|>", rstrip=True, special=True) for name in ("user", "assistant", "system", "end")]
-    tokenizer = sentencepiece_bpe(["<s>", "</s>"], "prepend")
-    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True), *marks])
+    tokens = [AddedToken(f"<|{name}|>", rstrip=True, special=True) for name in ("user", "assistant", "system", "end")]
+    tokenizer = sentencepiece_bpe(["<s>", "</s>"], "normalizer")
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True), *tokens])
     return tokenizer, {"bos_token": "<s>", "eos_token": "<|endoftext|>", "chat_template": template("phi3")}
 
 
 def _deepseek() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = byte_level("qwen2", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"])
-    words = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
-    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # only the configuration asks for bos_token
-    names = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>", "add_bos_token": True}
-    return tokenizer, {**names, "chat_template": template("deepseek")}
+    tokens = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in tokens])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # only tokenizer_config.json requests BOS
+    config = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>", "add_bos_token": True}
+    return tokenizer, {**config, "chat_template": template("deepseek")}
 
 
 def _unigram_chatml() -> tuple[Tokenizer, dict[str, Any]]:
@@ -212,7 +218,7 @@ FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
 }
 
 
-# With templates that write tool calls, in the manner of Qwen2.5, Qwen3, Llama 3.1, Mistral 0.3 and Hermes 3.
+# With templates that write tool calls, like those of Qwen2.5, Qwen3, Llama 3.1, Mistral 0.3 and Hermes 3.
 TOOL_FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
     "qwen2.5-tools": lambda: _qwen("qwen25_tools"),
     "qwen3-tools": lambda: _qwen("qwen3_tools"),
@@ -223,15 +229,15 @@ TOOL_FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] 
 
 
 @cache
-def _made(family: str) -> tuple[str, dict[str, Any]]:
+def _build_family(family: str) -> tuple[str, dict[str, Any]]:
     tokenizer, config = {**FAMILIES, **TOOL_FAMILIES}[family]()
     return tokenizer.to_str(), config
 
 
 def model_folder(folder: Path, family: str, **changed: Any) -> Path:
-    """A folder with the tokenizer files of a family; `changed` replaces entries of its tokenizer_config.json."""
+    """Write the tokenizer files of a family. `changed` replaces entries of tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer, config = _made(family)
+    tokenizer, config = _build_family(family)
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     values = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **config, **changed}
     (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
@@ -246,7 +252,7 @@ def load_codec(family: str) -> Codec:
 
 @cache
 def load_transformers(family: str) -> Any:
-    """The tokenizer that transformers loads from the same folder; with ChatML if it has no chat template."""
+    """Load the tokenizer of a family with transformers. Without a chat template, it gets ChatML."""
     transformers = pytest.importorskip("transformers")
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))

@@ -1,4 +1,4 @@
-"""A simulated run for the tests of advice: healthy unless a test changes figures."""
+"""A simulated run for tests of advice. All values are healthy unless a test changes them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,12 @@ GPU = protocol.Gpu(
 )
 
 
+def config_with(**knobs: Any) -> Config:
+    return msgspec.structs.replace(CONFIG, **knobs)
+
+
 class SimulatedRun:
-    """Sends events of a run to an advisor, 2 s apart, and collects the advice."""
+    """Sends the events of a run to an advisor, 2 s apart, and collects the advice."""
 
     def __init__(self, config: Config = CONFIG, *, cpu: bool = False, **options: Any) -> None:
         self.advisor = Advisor(config, **{"cores": 8, "can_spill": True, **options})
@@ -59,14 +63,14 @@ class SimulatedRun:
         self.advice += self.advisor.process(event)
 
     def start_training(self, ready: protocol.Ready = READY) -> SimulatedRun:
-        """Train past all warm-up."""
+        """Emit 30 steps, which is past the warm-up of all rules."""
         self.emit(ready)
         self.emit(protocol.Phase(phase="training"))
         return self.steps(30).hardware(3)
 
     def step(self, loss: float | None = 2.0, **changed: Any) -> None:
         self.last_step += 10
-        times = {
+        default_ms = {
             "data": 1.0,
             "transfer": 0.5,
             "forward": 30.0,
@@ -75,17 +79,17 @@ class SimulatedRun:
             "optimizer": 5.0,
             "other": 3.0,
         }
-        time_ms = protocol.StepTime(**{name: changed.pop(name, usual) for name, usual in times.items()})
-        usual = {"learning_rate": 3e-4, "grad_norm": 0.7, "tokens_per_s": 8e4, "samples_per_s": 300.0}
+        time_ms = protocol.StepTime(**{name: changed.pop(name, default) for name, default in default_ms.items()})
+        defaults = {"learning_rate": 3e-4, "grad_norm": 0.7, "tokens_per_s": 8e4, "samples_per_s": 300.0}
         counts = {"epoch": 0.1, "tokens": self.last_step * 8192, "samples": self.last_step * 32}
         self.emit(
-            protocol.Step(step=self.last_step, loss=loss, time_ms=time_ms, **{**counts, **usual, **changed})  # type: ignore[arg-type]
+            protocol.Step(step=self.last_step, loss=loss, time_ms=time_ms, **{**counts, **defaults, **changed})  # type: ignore[arg-type]
         )
 
     def steps(self, count: int, loss: float | None = 2.0, **changed: Any) -> SimulatedRun:
         for number in range(count):
-            wave = 0.02 * ((number * 7) % 5 - 2)  # losses are never constant
-            self.step(None if loss is None else loss + wave, **changed)
+            variation = 0.02 * ((number * 7) % 5 - 2)  # losses are never constant
+            self.step(None if loss is None else loss + variation, **changed)
         return self
 
     def losses(self, *losses: float) -> SimulatedRun:
@@ -100,14 +104,14 @@ class SimulatedRun:
         return self
 
     def performance(self, count: int = 1, **changed: Any) -> SimulatedRun:
-        usual: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "data_ratio": 0.01,
             "compute_ratio": 0.95,
             "flops_per_token": 1e8,
             "memory_peak": 8 * GIB,
         }
         for _ in range(count):
-            self.emit(protocol.Performance(step=self.last_step, **{**usual, **changed}))
+            self.emit(protocol.Performance(step=self.last_step, **{**defaults, **changed}))
         return self
 
     def evals(self, *losses: float) -> SimulatedRun:
@@ -123,5 +127,5 @@ class SimulatedRun:
 
     @property
     def codes(self) -> list[str]:
-        """Codes of the advice in order; with a minus: resolved."""
+        """Codes of the advice in order of emission, without "advice.". A leading minus means resolved."""
         return [("-" if advice.resolved else "") + advice.code.removeprefix("advice.") for advice in self.advice]

@@ -1,4 +1,4 @@
-"""The advisor: when findings become advice, robustness, and the messages of all rules."""
+"""The advisor: repetition of advice, robustness, and messages of all rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.simulated_run import CONFIG, GIB, GPU, HOST, READY, SimulatedRun
+from tests.unit.simulated_run import CONFIG, GIB, GPU, HOST, READY, SimulatedRun, config_with
 from trainer_core import protocol
 from trainer_core.config import Config, knobs, to_dict
 from trainer_core.messages import codes as message_codes
@@ -18,7 +18,7 @@ from trainer_core.messages import template
 from trainer_core.train.advice.advisor import RULES, Advisor
 from trainer_core.train.advice.rule import MAX_REPEATS, REPEAT_INTERVAL_S, Finding, Rule, RunHistory, Verdict
 
-RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"  # 60 steps on two cores, without progress
+RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"  # 60 steps on two cores, without progress events
 
 
 def test_a_healthy_run_on_a_cpu_gets_no_advice() -> None:
@@ -87,14 +87,14 @@ steps = st.builds(
     time_ms=times,
     bad_steps=st.integers(0, 9),
 )
-maybe = st.one_of(st.none(), amounts)
+optional_amounts = st.one_of(st.none(), amounts)
 gpus = st.builds(
     protocol.Gpu,
     utilization=shares,
-    vram_used=maybe,
-    vram_total=maybe,
-    torch_reserved=maybe,
-    shared_used=maybe,
+    vram_used=optional_amounts,
+    vram_total=optional_amounts,
+    torch_reserved=optional_amounts,
+    shared_used=optional_amounts,
     clock_mhz=st.one_of(st.none(), st.integers(0, 3000)),
     throttle=st.lists(st.sampled_from(["power", "thermal", "power_brake", "unknown"])),
 )
@@ -102,7 +102,7 @@ hosts = st.builds(protocol.Host, ram_used=amounts, ram_total=amounts, disk_free=
 events = st.one_of(
     steps,
     st.builds(protocol.Hardware, gpus=st.lists(gpus, max_size=2), host=hosts),
-    st.builds(protocol.Performance, memory_peak=maybe, mfu=shares, gradient_noise=numbers),
+    st.builds(protocol.Performance, memory_peak=optional_amounts, mfu=shares, gradient_noise=numbers),
     st.builds(protocol.Eval, step=st.integers(0, 3000), loss=numbers),
     st.builds(protocol.BadStep, step=st.integers(0, 3000), epoch=st.just(0), samples=st.just([])),
     st.builds(protocol.OomRecovery, step=st.integers(0, 3000), batch_size=st.integers(1, 64)),
@@ -117,14 +117,14 @@ events = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(events, st.integers(1, 30), st.floats(-100, 1e6)), max_size=40), st.booleans())
-def test_any_sequence_of_events_is_processed(sent: list[tuple[Any, int, float]], can_spill: bool) -> None:
+def test_any_sequence_of_events_is_processed(sequence: list[tuple[Any, int, float]], can_spill: bool) -> None:
     advisor = Advisor(CONFIG, cores=4, can_spill=can_spill)
-    for event, repeats, now in sent:
+    for event, repeats, now in sequence:
         for second in range(repeats):
             event.t = now + second
             for advice in advisor.process(event):
                 protocol.decode_event(protocol.encode(advice))
-    assert len(advisor._rules) == len(RULES), "no rule failed"
+    assert len(advisor._rules) == len(RULES), "no rule was disabled"
 
 
 # --- messages ----------------------------------------------------------------------------------------
@@ -137,33 +137,33 @@ def test_every_rule_has_a_message_and_every_message_a_rule() -> None:
 
 
 def all_advice() -> list[protocol.Advice]:
-    """Advice of every rule, from runs that need it."""
-    full = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
+    """Return advice of every rule."""
+    full_gpu = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
     ready = msgspec.structs.replace(READY, task="sft", truncated=500)
-    slow = SimulatedRun(msgspec.structs.replace(CONFIG, lr_schedule="constant", compile="off")).start_training(ready)
-    slow.steps(6, data=50.0).bad_steps(3).hardware(10, shared_used=0).hardware(
-        60, shared_used=GIB, **full, throttle=["thermal"]
+    run = SimulatedRun(config_with(lr_schedule="constant", compile="off")).start_training(ready)
+    run.steps(6, data=50.0).bad_steps(3).hardware(10, shared_used=0).hardware(
+        60, shared_used=GIB, **full_gpu, throttle=["thermal"]
     )
-    slow.hardware(60, vram_used=12 * GIB, torch_reserved=GIB, host={"on_battery": True, "ram_used": 32 * GIB})
-    slow.emit(protocol.Checkpoint(step=1, path="a", bytes=GIB, seconds=1, kind="regular", kept=["a"]))
-    slow.hardware(60, throttle=["power_brake"], host={"disk_free": 1}).steps(20, bad_steps=3).hardware(
+    run.hardware(60, vram_used=12 * GIB, torch_reserved=GIB, host={"on_battery": True, "ram_used": 32 * GIB})
+    run.emit(protocol.Checkpoint(step=1, path="a", bytes=GIB, seconds=1, kind="regular", kept=["a"]))
+    run.hardware(60, throttle=["power_brake"], host={"disk_free": 1}).steps(20, bad_steps=3).hardware(
         60, utilization=0.2
     )
-    slow.performance(3, mfu=0.05, memory_peak=GIB)
+    run.performance(3, mfu=0.05, memory_peak=GIB)
     for _ in range(2):
         recovery = {"during": "forward", "batch_size": 4, "gradient_accumulation_steps": 8}
-        slow.emit(protocol.OomRecovery(step=slow.last_step, action="halved", **recovery))  # type: ignore[arg-type]
-        slow.steps(1)
-    slow.hardware(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
-    slow.hardware(1, host={"slept_s": 0.0}).hardware(1, host={"slept_s": 7200.0})
-    ranks = SimulatedRun(msgspec.structs.replace(CONFIG, ranks=2)).start_training().steps(8, sync=99.5)
+        run.emit(protocol.OomRecovery(step=run.last_step, action="halved", **recovery))  # type: ignore[arg-type]
+        run.steps(1)
+    run.hardware(2, **full_gpu).steps(4, forward=900.0).losses(4.0, 4.0)
+    run.hardware(1, host={"slept_s": 0.0}).hardware(1, host={"slept_s": 7200.0})
+    ranks = SimulatedRun(config_with(ranks=2)).start_training().steps(8, sync=99.5)
     plateau = SimulatedRun().start_training()
     for _ in range(6):
         plateau.steps(5).evals(2.2)
     overfitting = SimulatedRun().start_training().evals(2.0)
     for train in (1.6, 1.3, 1.0):
         overfitting.steps(10, loss=train).evals(2.5)
-    return [*slow.advice, *ranks.advice, *plateau.advice, *overfitting.advice]
+    return [*run.advice, *ranks.advice, *plateau.advice, *overfitting.advice]
 
 
 def test_all_advice_has_the_parameters_of_its_message_and_valid_settings() -> None:
@@ -171,8 +171,8 @@ def test_all_advice_has_the_parameters_of_its_message_and_valid_settings() -> No
     assert {advice.code for advice in emitted} == set(message_codes("advice."))
     for advice in emitted:
         for language in ("en", "zh"):
-            named = {part.split("}")[0] for part in "".join(template(advice.code, language)).split("{")[1:]}
-            assert named <= set(advice.params), advice.code
+            placeholders = {part.split("}")[0] for part in "".join(template(advice.code, language)).split("{")[1:]}
+            assert placeholders <= set(advice.params), advice.code
         assert set(advice.suggested_settings) <= set(knobs())
         msgspec.convert({**to_dict(CONFIG), **advice.suggested_settings}, Config)
 

@@ -7,11 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.simulated_run import CONFIG, GIB, GPU, READY, SimulatedRun
+from tests.unit.simulated_run import GIB, GPU, READY, SimulatedRun, config_with
 from trainer_core import protocol
 from trainer_core.train.advice.rule import RunHistory
 
 FULL = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
+
+
+def save_checkpoint(run: SimulatedRun, size: int = GIB, kept: int = 1) -> SimulatedRun:
+    names = [f"step-{number}" for number in range(kept)]
+    run.emit(
+        protocol.Checkpoint(step=run.last_step, path=names[-1], bytes=size, seconds=1.0, kind="regular", kept=names)
+    )
+    return run
 
 
 def test_spilled_gpu_memory_suggests_half_the_batch() -> None:
@@ -24,7 +32,7 @@ def test_spilled_gpu_memory_suggests_half_the_batch() -> None:
 @pytest.mark.parametrize(
     "gpu",
     [
-        {"shared_used": 2 * GIB},  # constant: held by the driver or another program
+        {"shared_used": 2 * GIB},  # constant, so it belongs to the driver or another program
         {"shared_used": GIB // 8, **FULL},  # full, but nothing is spilled
     ],
 )
@@ -39,26 +47,24 @@ def test_slow_steps_on_a_full_gpu_are_reported_where_shared_memory_is_unknown() 
     assert SimulatedRun().start_training().steps(5, forward=300.0, backward=600.0).codes == [], (
         "the GPU has free memory"
     )
-    refusing = (
+    without_spilling = (
         SimulatedRun(can_spill=False).start_training().hardware(2, **FULL).steps(3, forward=300.0, backward=600.0)
     )
-    assert refusing.codes == [], "this driver does not spill"
+    assert without_spilling.codes == [], "this driver does not spill"
 
 
 def test_page_locked_memory_of_the_first_save_is_not_a_spill() -> None:
-    """It counts as shared memory."""
+    """Windows counts page-locked memory as shared memory."""
     run = SimulatedRun().start_training().hardware(2, **{**FULL, "shared_used": GIB // 8})
-    run.emit(
-        protocol.Checkpoint(step=run.last_step, path="step-1", bytes=GIB, seconds=1.0, kind="regular", kept=["step-1"])
-    )
+    save_checkpoint(run)
     assert run.hardware(4, **{**FULL, "shared_used": 2 * GIB}).codes == []
-    for _ in range(3):  # later ones allocate none
-        save(run.hardware(1, **{**FULL, "shared_used": 4 * GIB}), GIB, 1)
+    for _ in range(3):  # later checkpoints allocate none
+        save_checkpoint(run.hardware(1, **{**FULL, "shared_used": 4 * GIB}))
     assert run.codes == ["vram_spill"]
 
 
 def test_a_spill_at_batch_size_1_suggests_activation_checkpointing() -> None:
-    config = msgspec.structs.replace(CONFIG, batch_size=1)
+    config = config_with(batch_size=1)
     run = SimulatedRun(config).start_training().hardware(1, shared_used=0).hardware(3, shared_used=2 * GIB, **FULL)
     assert run.advice[0].suggested_settings == {"activation_checkpointing": "selective"}
 
@@ -107,12 +113,8 @@ def test_battery_advice_is_resolved_when_plugged_in() -> None:
 
 
 def test_sleep_during_training_is_reported_with_its_duration() -> None:
-    run = (
-        SimulatedRun(msgspec.structs.replace(CONFIG, keep_awake=False))
-        .start_training()
-        .hardware(2, host={"slept_s": 36000.0})
-    )
-    assert run.codes == [], "it slept before the run"
+    run = SimulatedRun(config_with(keep_awake=False)).start_training().hardware(2, host={"slept_s": 36000.0})
+    assert run.codes == [], "the sleep was before the run"
     assert run.hardware(2, host={"slept_s": 41400.0}).codes == ["slept"]
     assert run.advice[0].params == {"minutes": 90}
     assert run.advice[0].suggested_settings == {"keep_awake": True}
@@ -138,24 +140,16 @@ def test_nearly_full_system_memory_is_reported() -> None:
     run = SimulatedRun().start_training().hardware(6, host={"ram_used": 31 * GIB})
     assert run.codes == ["ram_full"]
     assert run.advice[0].suggested_settings == {"low_memory": True}
-    alone = (
+    without_workers = (
         SimulatedRun()
         .start_training(msgspec.structs.replace(READY, loader_workers=0))
         .hardware(6, host={"ram_used": 31 * GIB})
     )
-    assert alone.advice[0].suggested_settings == {}, "low_memory only helps loader processes"
-
-
-def save(run: SimulatedRun, size: int, kept: int) -> SimulatedRun:
-    names = [f"step-{number}" for number in range(kept)]
-    run.emit(
-        protocol.Checkpoint(step=run.last_step, path=names[-1], bytes=size, seconds=1.0, kind="regular", kept=names)
-    )
-    return run
+    assert without_workers.advice[0].suggested_settings == {}, "low_memory affects only loader processes"
 
 
 def test_a_disk_too_full_for_the_next_checkpoint_is_reported() -> None:
-    run = save(SimulatedRun().start_training(), 2 * GIB, 3).hardware(2, host={"disk_free": GIB})
+    run = save_checkpoint(SimulatedRun().start_training(), 2 * GIB, 3).hardware(2, host={"disk_free": GIB})
     assert run.codes == ["disk_low"]
     assert run.advice[0].params == {"free_gib": 1.0, "needed_gib": 2.0}
     assert run.advice[0].suggested_settings == {"keep_last": 1}
@@ -164,18 +158,18 @@ def test_a_disk_too_full_for_the_next_checkpoint_is_reported() -> None:
 
 def test_space_for_all_kept_checkpoints_is_needed() -> None:
     free = {"disk_free": 5 * GIB}
-    assert save(SimulatedRun().start_training(), 2 * GIB, 1).hardware(3, host=free).codes == ["disk_low"], (
-        "two more are kept, and one is being saved"
+    assert save_checkpoint(SimulatedRun().start_training(), 2 * GIB, 1).hardware(3, host=free).codes == ["disk_low"], (
+        "two more will be kept, and a third exists while it is saved"
     )
-    assert save(SimulatedRun().start_training(), 2 * GIB, 3).hardware(3, host=free).codes == []
+    assert save_checkpoint(SimulatedRun().start_training(), 2 * GIB, 3).hardware(3, host=free).codes == []
     assert SimulatedRun().start_training().hardware(3, host={"disk_free": 1}).codes == [], (
         "the size of a checkpoint is unknown"
     )
 
 
-def recover(run: SimulatedRun, action: Any, batch: int, again: bool = False) -> SimulatedRun:
-    """OOM recovery in the next step or, with `again`, in the same one."""
-    run.last_step += 0 if again else 1
+def recover(run: SimulatedRun, action: Any, batch: int, same_step: bool = False) -> SimulatedRun:
+    """Emit an OOM recovery in the next step or, with `same_step`, in the current one."""
+    run.last_step += 0 if same_step else 1
     run.emit(
         protocol.OomRecovery(
             step=run.last_step,
@@ -190,9 +184,9 @@ def recover(run: SimulatedRun, action: Any, batch: int, again: bool = False) -> 
 
 def test_repeated_oom_suggests_the_batch_that_fitted() -> None:
     run = recover(SimulatedRun().start_training(), "halved", 4).steps(1)
-    assert run.codes == [], "the first recovery finds what fits"
+    assert run.codes == [], "one recovery is not enough"
     recover(recover(run, "grown", 8), "halved", 4)
-    assert run.codes == [], "the step is not done"
+    assert run.codes == [], "the step has not completed"
     assert run.steps(1).codes == ["repeated_oom"]
     assert run.advice[0].suggested_settings == {"batch_size": 4, "gradient_accumulation_steps": 8}
     assert run.steps(120).codes == ["repeated_oom", "-repeated_oom"]
@@ -201,17 +195,17 @@ def test_repeated_oom_suggests_the_batch_that_fitted() -> None:
 def test_several_recoveries_of_one_step_give_no_advice() -> None:
     run = SimulatedRun().start_training()
     for batch in (4, 2, 1):
-        recover(run, "halved", batch, again=batch < 4)
+        recover(run, "halved", batch, same_step=batch < 4)
     assert run.codes == []
     assert run.steps(1).codes == []
 
 
 def test_suggested_sizes_keep_the_effective_batch() -> None:
-    run = SimulatedRun(msgspec.structs.replace(CONFIG, batch_size=5, gradient_accumulation_steps=2)).start_training()
+    run = SimulatedRun(config_with(batch_size=5, gradient_accumulation_steps=2)).start_training()
     for batch in (3, 2):
         recover(run, "halved", batch).steps(1)
     assert run.advice[0].suggested_settings == {"batch_size": 2, "gradient_accumulation_steps": 5}
-    assert RunHistory(msgspec.structs.replace(CONFIG, batch_size=7, gradient_accumulation_steps=1)).halve_batch() == {
+    assert RunHistory(config_with(batch_size=7, gradient_accumulation_steps=1)).halve_batch() == {
         "batch_size": 1,
         "gradient_accumulation_steps": 7,
     }

@@ -8,12 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.simulated_run import CONFIG, READY, SimulatedRun
+from tests.unit.simulated_run import READY, SimulatedRun, config_with
 from trainer_core import protocol
-
-
-def config_with(**knobs: Any) -> Any:
-    return msgspec.structs.replace(CONFIG, **knobs)
 
 
 def test_repeated_non_finite_gradients_suggest_a_lower_rate() -> None:
@@ -30,7 +26,7 @@ def test_rare_non_finite_gradients_and_gradient_spikes_give_no_advice() -> None:
     assert SimulatedRun().start_training().bad_steps(9, "spike").codes == []
 
 
-def test_a_loss_that_jumps_and_stays_is_reported_with_its_usual_value() -> None:
+def test_a_lasting_loss_spike_is_reported_with_the_usual_loss() -> None:
     run = SimulatedRun().start_training().losses(3.1, 3.2)
     assert run.codes == ["loss_spike"]
     assert run.advice[0].params == {"step": 320, "loss": 3.2, "usual": 2.0}
@@ -86,28 +82,25 @@ def test_hard_clipped_gradients_give_rate_advice_only_if_the_loss_does_not_fall(
 
 @pytest.mark.parametrize("noise", [0.02, 0.2])
 def test_noisy_losses_that_fall_or_stay_give_no_advice(noise: float) -> None:
-    chance = random.Random(3)
+    rng = random.Random(3)
     run = SimulatedRun().start_training()
     for number in range(400):
-        run.step(0.6 + 1.4 * 0.99**number + chance.gauss(0, noise), grad_norm=chance.uniform(0.3, 3.0))
+        run.step(0.6 + 1.4 * 0.99**number + rng.gauss(0, noise), grad_norm=rng.uniform(0.3, 3.0))
     assert run.codes == []
 
 
-def test_a_loss_near_zero_may_double() -> None:
+def test_a_loss_near_zero_that_doubles_is_not_a_spike() -> None:
     assert SimulatedRun().start_training().steps(100, loss=0.05).losses(*[0.004, 0.008] * 30).codes == []
-
-
-def save_best(run: SimulatedRun, path: str) -> None:
-    run.emit(protocol.Checkpoint(step=run.last_step, path=path, bytes=1, seconds=1.0, kind="best", kept=[path]))
 
 
 def test_overfitting_names_the_best_checkpoint() -> None:
     run = SimulatedRun().start_training().evals(2.2)
-    save_best(run, "step-00000300")
+    name = "step-00000300"
+    run.emit(protocol.Checkpoint(step=run.last_step, path=name, bytes=1, seconds=1.0, kind="best", kept=[name]))
     for train, eval_loss in ((1.6, 2.3), (1.3, 2.4), (1.0, 2.5)):
         run.steps(10, loss=train).evals(eval_loss)
     assert run.codes == ["overfitting"]
-    assert run.advice[0].params == {"best": 2.2, "best_step": 300, "now": 2.5, "checkpoint": "step-00000300"}
+    assert run.advice[0].params == {"best": 2.2, "best_step": 300, "now": 2.5, "checkpoint": name}
     assert run.advice[0].suggested_settings == {"max_steps": 300}
 
 

@@ -1,4 +1,4 @@
-"""Advice on speed: waiting for data or gradients, an idle GPU, a batch too small for the GPU."""
+"""Advice on speed: slow data loading or gradient synchronization, an idle GPU, a batch too small for the GPU."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.simulated_run import CONFIG, GIB, READY, SimulatedRun
+from tests.unit.simulated_run import GIB, READY, SimulatedRun, config_with
 from trainer_core import protocol
-
-
-def config_with(**knobs: Any) -> Any:
-    return msgspec.structs.replace(CONFIG, **knobs)
 
 
 def test_waiting_for_data_suggests_more_workers() -> None:
@@ -23,19 +19,19 @@ def test_waiting_for_data_suggests_more_workers() -> None:
     assert run.advice[0].step == 360
 
 
-def test_a_few_late_batches_give_no_advice() -> None:
+def test_a_few_slow_batches_give_no_advice() -> None:
     run = SimulatedRun().start_training().steps(2, data=50.0).steps(1).steps(5, data=50.0).steps(1)
     assert run.codes == []
 
 
-def test_the_first_steps_of_a_process_do_not_count() -> None:
+def test_slow_data_in_the_first_step_of_a_process_is_ignored() -> None:
     run = SimulatedRun()
     run.emit(READY)
     assert run.steps(1, data=500.0).codes == []
 
 
 @pytest.mark.parametrize(
-    ("knobs", "ready", "host", "fix"),
+    ("knobs", "ready", "host", "suggested"),
     [
         ({"token_cache": False}, {}, {}, {"token_cache": True}),
         ({}, {"loader_workers": 0}, {}, {"num_workers": 2}),
@@ -45,18 +41,18 @@ def test_the_first_steps_of_a_process_do_not_count() -> None:
         ({}, {}, {"cpu": 0.99}, {}),
     ],
 )
-def test_suggested_settings_for_late_data_depend_on_the_cause(
-    knobs: dict[str, Any], ready: dict[str, Any], host: dict[str, Any], fix: dict[str, Any]
+def test_suggested_settings_for_slow_data_depend_on_the_cause(
+    knobs: dict[str, Any], ready: dict[str, Any], host: dict[str, Any], suggested: dict[str, Any]
 ) -> None:
     run = (
         SimulatedRun(config_with(**knobs))
         .start_training(msgspec.structs.replace(READY, **ready))
         .hardware(1, host=host)
     )
-    assert run.steps(6, data=50.0).advice[0].suggested_settings == fix
+    assert run.steps(6, data=50.0).advice[0].suggested_settings == suggested
 
 
-def test_data_advice_is_resolved_when_data_arrives_in_time() -> None:
+def test_data_advice_is_resolved_when_loading_is_fast_again() -> None:
     run = SimulatedRun().start_training().steps(6, data=50.0).steps(5)
     assert run.codes == ["data_bound", "-data_bound"]
     assert run.advice[1].params == run.advice[0].params
@@ -95,21 +91,21 @@ def test_a_small_batch_is_doubled_and_accumulation_halved() -> None:
     assert run.advice[0].params == {"busy": 8, "memory": 17, "total_gib": 12.0, "batch_size": 8}
 
 
-@pytest.mark.parametrize(("noise", "fix"), [(500.0, {"batch_size": 16}), (10.0, None), (None, None)])
-def test_a_larger_effective_batch_is_suggested_only_for_noisy_gradients(noise: float | None, fix: Any) -> None:
+@pytest.mark.parametrize(("noise", "suggested"), [(500.0, {"batch_size": 16}), (10.0, None), (None, None)])
+def test_a_larger_effective_batch_is_suggested_only_for_noisy_gradients(noise: float | None, suggested: Any) -> None:
     run = SimulatedRun(config_with(gradient_accumulation_steps=1)).start_training()
     run.performance(3, mfu=0.08, memory_peak=2 * GIB, gradient_noise=noise)
-    assert [advice.suggested_settings for advice in run.advice] == ([fix] if fix else [])
+    assert [advice.suggested_settings for advice in run.advice] == ([suggested] if suggested else [])
 
 
-@pytest.mark.parametrize("used", [{"mfu": 0.35, "memory_peak": 2 * GIB}, {"mfu": 0.05, "memory_peak": 9 * GIB}])
-def test_a_busy_or_full_gpu_gets_no_larger_batch(used: dict[str, Any]) -> None:
-    assert SimulatedRun().start_training().performance(5, **used).codes == []
+@pytest.mark.parametrize("performance", [{"mfu": 0.35, "memory_peak": 2 * GIB}, {"mfu": 0.05, "memory_peak": 9 * GIB}])
+def test_a_busy_or_full_gpu_gets_no_larger_batch(performance: dict[str, Any]) -> None:
+    assert SimulatedRun().start_training().performance(5, **performance).codes == []
 
 
 def test_utilization_is_used_if_mfu_is_unknown() -> None:
-    quiet = SimulatedRun().start_training().hardware(40, utilization=0.4).performance(2, memory_peak=2 * GIB)
-    assert "batch_small" in quiet.codes
+    partly_idle = SimulatedRun().start_training().hardware(40, utilization=0.4).performance(2, memory_peak=2 * GIB)
+    assert "batch_small" in partly_idle.codes
     busy = SimulatedRun().start_training().hardware(40).performance(2, memory_peak=2 * GIB)
     assert busy.codes == []
 

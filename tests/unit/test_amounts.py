@@ -9,7 +9,7 @@ from trainer_core.messages import amounts
 
 
 @pytest.mark.parametrize(
-    ("amount", "told"),
+    ("size", "text"),
     [
         (1536, "1.5 KiB"),
         (76_900, "75.1 KiB"),
@@ -19,9 +19,9 @@ from trainer_core.messages import amounts
         (1.5 * 2**30, "1.5 GiB"),
     ],
 )
-def test_sizes_have_the_same_unit_in_the_terminal_and_the_window(amount: float, told: str) -> None:
-    assert amounts.format_bytes(amount) == told
-    assert formatting.format_file_size(amount) == told
+def test_sizes_have_the_same_unit_in_the_terminal_and_the_window(size: float, text: str) -> None:
+    assert amounts.format_bytes(size) == text
+    assert formatting.format_file_size(size) == text
 
 
 def test_a_few_bytes_are_shown_in_bytes() -> None:

@@ -10,11 +10,11 @@ import pytest
 from bench import gpu, measure
 
 
-def broken(folder: Path) -> gpu.Part:
-    raise RuntimeError("the card fell out\nwith details")
+def failing_part(folder: Path) -> gpu.Part:
+    raise RuntimeError("CUDA error: device lost\nstack trace")
 
 
-def working(folder: Path) -> gpu.Part:
+def working_part(folder: Path) -> gpu.Part:
     return gpu.Part([gpu.Target("speed", 1.2, 1.3, form="{:.1f} x"), gpu.Target("cost", 0.5, 0.6, "less")], ["warm"])
 
 
@@ -25,16 +25,16 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_failing_part_is_reported_and_the_next_one_runs(results: Path) -> None:
-    found = gpu.run_parts(["a", "b"], {"a": broken, "b": working}, results, "a card")
-    shown = "\n".join(gpu.lines(found, "a card"))
-    assert "the card fell out" in shown
-    assert "with details" not in shown
-    assert "1.3 x" in shown
+    measured = gpu.run_parts(["a", "b"], {"a": failing_part, "b": working_part}, results, "GPU 2")
+    text = "\n".join(gpu.lines(measured, "GPU 2"))
+    assert "device lost" in text
+    assert "stack trace" not in text
+    assert "1.3 x" in text
 
 
 def test_targets_are_minima_or_maxima(results: Path) -> None:
-    found = gpu.run_parts(["b"], {"b": working}, results, "a card")
-    speed, cost = (line for line in gpu.lines(found, "a card")[2].splitlines() if line.startswith("| b"))
+    measured = gpu.run_parts(["b"], {"b": working_part}, results, "GPU 2")
+    speed, cost = (line for line in gpu.lines(measured, "GPU 2")[2].splitlines() if line.startswith("| b"))
     assert "at least 1.2 x" in speed
     assert speed.endswith("yes |")
     assert "at most 0.50" in cost
@@ -42,21 +42,21 @@ def test_targets_are_minima_or_maxima(results: Path) -> None:
 
 
 def test_parts_that_are_not_measured_again_are_kept(results: Path) -> None:
-    gpu.run_parts(["b"], {"b": working}, results, "a card")
-    gpu.run_parts(["a"], {"a": broken}, results, "a card")
+    gpu.run_parts(["b"], {"b": working_part}, results, "GPU 2")
+    gpu.run_parts(["a"], {"a": failing_part}, results, "GPU 2")
     assert json.loads((results / "gpu.json").read_text(encoding="utf-8"))["parts"].keys() == {"a", "b"}
 
 
 def test_measurements_of_another_gpu_are_marked(results: Path) -> None:
-    gpu.run_parts(["b"], {"b": working}, results, "an old card")
-    found = gpu.run_parts(["a"], {"a": broken}, results, "a card")
-    shown = gpu.lines(found, "a card")
-    assert shown[0] == "a card"
-    assert "b: measured before, on an old card" in shown
-    assert not any(line.startswith("a: measured before") for line in shown)
+    gpu.run_parts(["b"], {"b": working_part}, results, "GPU 1")
+    measured = gpu.run_parts(["a"], {"a": failing_part}, results, "GPU 2")
+    lines = gpu.lines(measured, "GPU 2")
+    assert lines[0] == "GPU 2"
+    assert "b: measured before, on GPU 1" in lines
+    assert not any(line.startswith("a: measured before") for line in lines)
 
 
-def test_a_missing_gpu_is_reported_in_one_sentence(
+def test_a_missing_gpu_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

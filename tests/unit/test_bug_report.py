@@ -1,4 +1,4 @@
-"""A bug report contains what explains a failure, without personal data."""
+"""Bug reports: contents, and masking of personal data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainer_core.system import child_process
 USER, HOST = "王小明", "xiaoming-desktop"
 HOMES = ("C:\\Users\\王小明", "/home/wang.xm")
 WANDB, HF = "0123456789abcdef0123456789abcdef01234567", "hf_AbCdEfGhIjKlMnOpQrStUv"
-OPENAI, PLANTED = "sk-proj-abcdefghijklmnop1234", "correct-horse-battery"
+OPENAI, KNOWN_SECRET = "sk-proj-abcdefghijklmnop1234", "correct-horse-battery"
 
 
 @pytest.fixture
 def masker() -> Masker:
-    return Masker(HOMES, [USER, "wang.xm"], [HOST], [PLANTED])
+    return Masker(HOMES, [USER, "wang.xm"], [HOST], [KNOWN_SECRET])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def masker() -> Masker:
         ("git+https://oauth2:@host.com/x", "git+https://<secret>@host.com/x"),
         ("redis://:pass@host:6379", "redis://<secret>@host:6379"),
         ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer <secret>"),
-        (f"it was {PLANTED}!", "it was <secret>!"),
+        (f"it was {KNOWN_SECRET}!", "it was <secret>!"),
         ("AKIAABCDEFGHIJKLMNOP", "<secret>"),
     ],
 )
@@ -91,13 +91,13 @@ def make_run(folder: Path) -> Path:
         {"type": "warning", "code": "data.bad_row", "detail": "cannot read: secret row of data", "params": {"row": 3}},
         {"type": "error", "code": "internal", "detail": f"RuntimeError: {WANDB} at C:\\Users\\王小明\\x.py"},
     ]
-    lines = [json.dumps(event) for event in events]  # as the trainer writes: what is not ASCII is escaped
+    lines = [json.dumps(event) for event in events]  # non-ASCII characters are escaped, as by the trainer
     run.joinpath("events.jsonl").write_text("\n".join([*lines, "secret row of data, cut"]), encoding="utf-8")
     run.joinpath("log.txt").write_text(f"wandb: api key {HF}\nTraceback at C:\\Users\\王小明\\x.py\n", encoding="utf-8")
     return run
 
 
-def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def collect_parts(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(bug_report, "doctor", lambda: f"[ok] C:\\Users\\王小明\\td can be written on {HOST}\n")
     log, settings = folder / "window.log", folder / "settings.json"
     log.write_text(f"ValueError: {OPENAI}\n", encoding="utf-8")
@@ -113,17 +113,17 @@ def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_report_contains_every_part_without_personal_data(
     masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = collected(masker, tmp_path, monkeypatch)
-    assert set(found) == {
+    parts = collect_parts(masker, tmp_path, monkeypatch)
+    assert set(parts) == {
         "versions.txt", "doctor.txt", "run/config.json", "run/events-tail.jsonl", "run/log-tail.txt", "window.log",
         "settings.json",
     }  # fmt: skip
-    everything = "\n".join(found.values())
-    for planted in (USER, "\\u738b", HOST, WANDB, HF, OPENAI, "private words", "Dear diary", "secret row"):
-        assert planted not in everything, planted
-    assert "novel.txt" in found["run/config.json"]
-    assert '"batch_size": 8' in found["run/config.json"]
-    events = [json.loads(line) for line in found["run/events-tail.jsonl"].splitlines()]
+    content = "\n".join(parts.values())
+    for private in (USER, "\\u738b", HOST, WANDB, HF, OPENAI, "private words", "Dear diary", "secret row"):
+        assert private not in content, private
+    assert "novel.txt" in parts["run/config.json"]
+    assert '"batch_size": 8' in parts["run/config.json"]
+    events = [json.loads(line) for line in parts["run/events-tail.jsonl"].splitlines()]
     assert [event["type"] for event in events] == [
         "hello", "step", "sample", "data_report", "ready", "warning", "error",
     ]  # fmt: skip
@@ -135,10 +135,10 @@ def test_a_report_contains_every_part_without_personal_data(
 def test_read_tail_returns_the_last_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
-    kept = bug_report.read_tail(path, 100).splitlines()
-    assert kept[-1] == "line 999"
-    assert kept[0].startswith("line 9")
-    assert len(kept) in (10, 11, 12)
+    lines = bug_report.read_tail(path, 100).splitlines()
+    assert lines[-1] == "line 999"
+    assert lines[0].startswith("line 9")
+    assert len(lines) in (10, 11, 12)
     assert bug_report.read_tail(tmp_path / "none", 100) == ""
 
 
@@ -149,7 +149,7 @@ def test_values_of_secret_environment_variables_are_masked() -> None:
 
 
 @pytest.mark.parametrize("key", ["wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMIK7MDENG/bPxRfiCYEXAMPLEKE"])
-def test_a_key_with_slashes_is_masked_in_every_spelling(key: str) -> None:
+def test_a_key_with_slashes_is_also_masked_if_percent_encoded(key: str) -> None:
     masker = Masker.for_this_machine({"AWS_SECRET_ACCESS_KEY": key})
     assert masker.mask(f"sent {key} and {key.replace('/', '%2F')}") == "sent <secret> and <secret>"
 
@@ -175,5 +175,5 @@ def test_damaged_files_of_a_run_do_not_prevent_a_report(
     run.mkdir()
     for name in ("config.yaml", "events.jsonl", "log.txt"):
         run.joinpath(name).write_bytes(b"\xff\x00[[[{: \n" * 50)
-    found = dict(bug_report.iter_parts(run, None, None, masker))
-    assert {"versions.txt", "doctor.txt"} <= set(found)
+    parts = dict(bug_report.iter_parts(run, None, None, masker))
+    assert {"versions.txt", "doctor.txt"} <= set(parts)

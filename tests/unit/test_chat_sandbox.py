@@ -11,12 +11,12 @@ import pytest
 from trainer_core.data.tokenizing import sandbox
 
 ENDLESS = {
-    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "loops with a test": "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}",
-    "a loop that calls itself": "{% for a in [[1]] recursive %}{% if loop.depth0 < 99 %}{{ loop([a, a]) }}{% endif %}"
+    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loops with a condition": "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}",
+    "a recursive loop": "{% for a in [[1]] recursive %}{% if loop.depth0 < 99 %}{{ loop([a, a]) }}{% endif %}"
     "{% endfor %}",
-    "a macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
-    "a block": "{% set ns = namespace(n=0) %}{% block f %}{% for a in (1, 2) %}{% if ns.n < 50 %}"
+    "a recursive macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+    "a recursive block": "{% set ns = namespace(n=0) %}{% block f %}{% for a in (1, 2) %}{% if ns.n < 50 %}"
     "{% set ns.n = ns.n + 1 %}{{ self.f() }}{% set ns.n = ns.n - 1 %}{% endif %}{% endfor %}{% endblock %}",
     "a power": "{{ 9 ** 9 ** messages|length ** 9 ** 9 }}",
     "a constant power": "{{ 9 ** 9 ** 9 }}",
@@ -31,16 +31,16 @@ def render(source: str, content: str) -> str:
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
 def test_an_endless_template_is_refused(source: str) -> None:
-    """In a process of its own: one that did go on would not let the test end."""
-    source = "{% if messages[0].content == 'go' %}" + source + "{% else %}fine{% endif %}"
+    """Renders in a separate process, which a timeout can end."""
+    source = "{% if messages[0].content == 'run' %}" + source + "{% else %}fine{% endif %}"
     script = (
         "import sys; from tests.unit.test_chat_sandbox import render\n"
-        "print(render(sys.argv[1], 'stay'))\n"
-        "try: print(len(render(sys.argv[1], 'go')))\n"
+        "print(render(sys.argv[1], 'skip'))\n"
+        "try: print(len(render(sys.argv[1], 'run')))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    ended = subprocess.run([sys.executable, "-c", script, source], capture_output=True, text=True, timeout=60)
-    assert ended.stdout.startswith("fine\nTraindeckError"), ended.stdout + ended.stderr
+    result = subprocess.run([sys.executable, "-c", script, source], capture_output=True, text=True, timeout=60)
+    assert result.stdout.startswith("fine\nTraindeckError"), result.stdout + result.stderr
 
 
 def test_counting_steps_does_not_change_the_output() -> None:

@@ -92,13 +92,13 @@ def test_a_folder_in_place_of_a_file_is_a_problem(tmp_path: Path) -> None:
 
 def test_latest_valid_skips_damaged_checkpoints(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 90)
-    good = write_checkpoint(tmp_path, 100)
+    newest_valid = write_checkpoint(tmp_path, 100)
     damaged = write_checkpoint(tmp_path, 110)
     (damaged / "model.safetensors").write_bytes(b"")
     (tmp_path / f"{checkpoint_dir.TEMPORARY_PREFIX}step-00000120").mkdir()
     (tmp_path / "notes").mkdir()
     found, skipped = checkpoint_dir.latest_valid(tmp_path)
-    assert found == good
+    assert found == newest_valid
     assert [path for path, _ in skipped] == [damaged]
 
 
@@ -120,32 +120,34 @@ def info(step: int, loss: float | None = None, kind: str = "regular") -> Checkpo
     return CheckpointInfo(Path(folder_name(step)), step, kind, loss, 1)
 
 
-def removed(infos: list[CheckpointInfo], keep_last: int, keep_best: int) -> list[int]:
+def expired_steps(infos: list[CheckpointInfo], keep_last: int, keep_best: int) -> list[int]:
     return [expired.step for expired in checkpoint_dir.select_expired(infos, keep_last, keep_best)]
 
 
-def test_rotation_keeps_the_last_the_best_and_the_final_ones() -> None:
+def test_rotation_keeps_the_last_best_and_final_checkpoints() -> None:
     infos = [info(1, 3.0), info(2, 1.0), info(3, kind="final"), info(4, 2.0), info(5, 4.0), info(6), info(7, 5.0)]
-    assert removed(infos, keep_last=2, keep_best=2) == [1, 5]
-    assert removed(infos, keep_last=1, keep_best=0) == [1, 2, 4, 5, 6]
+    assert expired_steps(infos, keep_last=2, keep_best=2) == [1, 5]
+    assert expired_steps(infos, keep_last=1, keep_best=0) == [1, 2, 4, 5, 6]
 
 
 def test_rotation_does_not_depend_on_the_order() -> None:
     infos = [info(3, 1.0), info(1, 2.0), info(2, 3.0)]
-    assert removed(infos, keep_last=1, keep_best=1) == [1, 2]
+    assert expired_steps(infos, keep_last=1, keep_best=1) == [1, 2]
 
 
 def test_the_first_of_equally_good_checkpoints_is_the_best() -> None:
-    assert removed([info(1, 1.0), info(2, 1.0), info(3, 9.0)], keep_last=1, keep_best=1) == [2]
+    assert expired_steps([info(1, 1.0), info(2, 1.0), info(3, 9.0)], keep_last=1, keep_best=1) == [2]
 
 
 def test_rotation_does_not_count_damaged_checkpoints() -> None:
     infos = [info(1, 3.0), info(2, 1.0), info(3, 2.0), info(4)]
     damaged = {infos[1].path, infos[3].path}
     expired = checkpoint_dir.select_expired(infos, 1, 1, damaged)
-    assert [one.step for one in expired] == [1, 2], "3 is the last and the best; 4 is newer"
-    assert checkpoint_dir.select_expired(infos, 1, 0, {one.path for one in infos}) == [], (
-        "without a valid one, all stay"
+    assert [checkpoint.step for checkpoint in expired] == [1, 2], (
+        "step 3 is the last and the best valid one; 4 is newer"
+    )
+    assert checkpoint_dir.select_expired(infos, 1, 0, {checkpoint.path for checkpoint in infos}) == [], (
+        "without a valid checkpoint, all are kept"
     )
 
 
@@ -179,8 +181,8 @@ def test_the_cached_verification_detects_changes(tmp_path: Path) -> None:
 def test_any_flipped_bit_in_a_manifest_is_detected(tmp_path: Path, bit: int) -> None:
     folder = write_checkpoint(tmp_path, 5, loss=1.25)
     written = (folder / MANIFEST).read_bytes()
-    for place in range(len(written)):
+    for offset in range(len(written)):
         changed = bytearray(written)
-        changed[place] ^= 1 << bit
+        changed[offset] ^= 1 << bit
         (folder / MANIFEST).write_bytes(changed)
         assert checkpoint_dir.find_problem(folder) is not None, bytes(changed)

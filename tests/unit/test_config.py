@@ -20,14 +20,14 @@ from trainer_core.config import (
 from trainer_core.messages import TraindeckError
 
 
-def rejection(name: str, value: Any) -> TraindeckError:
+def error_of(name: str, value: Any) -> TraindeckError:
     with pytest.raises(TraindeckError) as caught:
-        check_value(name, value, "here")
+        check_value(name, value, "config.yaml")
     return caught.value
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "expected"),
+    ("name", "value", "expected"),
     [
         ("batch_size", "16", 16),
         ("batch_size", 16.0, 16),
@@ -35,7 +35,7 @@ def rejection(name: str, value: Any) -> TraindeckError:
         ("learning_rate", 1, 1.0),
         ("use_wandb", "Yes", True),
         ("deterministic", "off", False),
-        ("mixed_precision", False, "no"),  # YAML reads a bare `no` as a bool
+        ("mixed_precision", False, "no"),  # YAML reads an unquoted `no` as a bool
         ("compile", False, "off"),
         ("compile", True, "on"),
         ("data", "a.txt", ["a.txt"]),
@@ -45,14 +45,14 @@ def rejection(name: str, value: Any) -> TraindeckError:
         *[("device", name, name) for name in ("auto", "cpu", "cuda", "cuda:1")],
     ],
 )
-def test_a_value_is_converted_to_the_type_of_its_knob(name: str, given: object, expected: object) -> None:
-    value = check_value(name, given, "here")
-    assert value == expected
-    assert type(value) is type(expected)
+def test_a_value_is_converted_to_the_type_of_its_knob(name: str, value: object, expected: object) -> None:
+    converted = check_value(name, value, "config.yaml")
+    assert converted == expected
+    assert type(converted) is type(expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "value"),
     [
         ("batch_size", 0),
         ("batch_size", "0"),
@@ -78,25 +78,25 @@ def test_a_value_is_converted_to_the_type_of_its_knob(name: str, given: object, 
         ("seed", 2**63),
     ],
 )
-def test_an_invalid_value_is_reported_with_the_allowed_values(name: str, given: object) -> None:
-    error = rejection(name, given)
+def test_an_invalid_value_is_reported_with_the_allowed_values(name: str, value: object) -> None:
+    error = error_of(name, value)
     assert error.code == "config.bad_value"
     assert error.exit_code == 2
     assert error.params["name"] == name
-    assert error.params["where"] == "here"
+    assert error.params["where"] == "config.yaml"
     assert error.params["allowed"] == knobs()[name].allowed()
-    assert str(given) in str(error)
+    assert str(value) in str(error)
 
 
 @pytest.mark.parametrize("typo", ["batchsize", "batch-sise", "Batch_Size"])
 def test_an_unknown_key_is_reported_with_the_nearest_known_key(typo: str) -> None:
-    error = rejection(typo, 4)
+    error = error_of(typo, 4)
     assert (error.code, error.params["nearest"]) == ("config.unknown_key", "batch_size")
 
 
 def test_a_dissimilar_key_has_no_suggestion() -> None:
-    error = rejection("zzz", 4)
-    assert (error.code, error.params) == ("config.no_such_key", {"where": "here", "name": "zzz"})
+    error = error_of("zzz", 4)
+    assert (error.code, error.params) == ("config.no_such_key", {"where": "config.yaml", "name": "zzz"})
 
 
 def test_a_later_layer_overrides_an_earlier_one() -> None:
@@ -115,7 +115,7 @@ def test_max_epochs_alone_replaces_max_steps_of_a_lower_layer() -> None:
     ("values", "code"),
     [
         ({"hidden_dim": 100, "n_heads": 3}, "config.heads"),
-        ({"hidden_dim": 12, "n_heads": 4}, "config.heads"),  # heads of width 3: rotary positions need pairs
+        ({"hidden_dim": 12, "n_heads": 4}, "config.heads"),  # head_dim is 3; rotary embeddings need an even number
         ({"hidden_dim": 9}, "config.heads"),
         ({"hidden_dim": 256, "n_heads": 4, "n_kv_heads": 3}, "config.kv_heads"),
         ({"n_heads": 2, "n_kv_heads": 4}, "config.kv_heads"),
@@ -124,7 +124,7 @@ def test_max_epochs_alone_replaces_max_steps_of_a_lower_layer() -> None:
 )
 def test_conflicting_knobs_are_rejected(values: dict[str, Any], code: str) -> None:
     with pytest.raises(TraindeckError) as caught:
-        resolve([ConfigLayer("here", values)])
+        resolve([ConfigLayer("config.yaml", values)])
     assert caught.value.code == code
 
 
@@ -140,7 +140,7 @@ def test_every_default_is_valid() -> None:
         assert check_value(name, spec.default, "defaults") == spec.default
 
 
-def test_a_configuration_is_unchanged_by_yaml() -> None:
+def test_a_configuration_is_unchanged_after_writing_and_reading_yaml() -> None:
     config = resolve([ConfigLayer("x", {"data": ["中文 文件.txt"], "learning_rate": 3e-5, "mixed_precision": "no"})])
     text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
     assert resolve([ConfigLayer("file", yaml.safe_load(text))]) == config
@@ -152,7 +152,7 @@ def test_lists_are_not_shared_between_configurations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "description"),
     [
         ("batch_size", "a whole number >= 1 and <= 65536"),
         ("learning_rate", "a number > 0 and <= 10"),
@@ -162,22 +162,22 @@ def test_lists_are_not_shared_between_configurations() -> None:
         ("lr_schedule", "cosine, linear, constant, plateau"),
     ],
 )
-def test_allowed_values_are_described_exactly(name: str, words: str) -> None:
-    assert knobs()[name].allowed() == words
+def test_allowed_values_are_described_exactly(name: str, description: str) -> None:
+    assert knobs()[name].allowed() == description
 
 
 def test_resolving_a_configuration_takes_less_than_30_milliseconds() -> None:
-    """The window resolves it on every key stroke."""
+    """The window resolves the configuration on every key stroke."""
     values = to_dict(Config())
     resolve([ConfigLayer("warm", values)])
     start = time.perf_counter()
-    resolve([ConfigLayer("here", values)])
+    resolve([ConfigLayer("config.yaml", values)])
     assert time.perf_counter() - start < 0.03
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "", "cpu\n"])
 def test_an_invalid_device_is_reported_with_the_allowed_forms(device: str) -> None:
     with pytest.raises(TraindeckError) as caught:
-        check_value("device", device, "here")
+        check_value("device", device, "config.yaml")
     assert caught.value.code == "config.bad_value"
     assert caught.value.params["allowed"] == "auto, cpu, cuda, cuda:N"

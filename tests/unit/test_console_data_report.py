@@ -16,8 +16,8 @@ from trainer_core.messages import Language
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def text_of(report: protocol.DataReport, look: TerminalStyle) -> str:
-    return "\n".join(line.plain for line in format_data_report(report, look))
+def text_of(report: protocol.DataReport, style: TerminalStyle) -> str:
+    return "\n".join(line.plain for line in format_data_report(report, style))
 
 
 def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport:
@@ -26,17 +26,17 @@ def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport
 
 
 def test_estimates_are_marked_and_exact_figures_are_not() -> None:
-    part = text_of(REPORT, TerminalStyle("en"))
-    assert "Read 16 MiB of 1.0 GiB" in part
-    assert "≈ 10,000,000" in part
-    assert "≈ 98,951   96 samples per step" in part
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), TerminalStyle("en"))
-    assert "All figures are exact" in whole
-    assert "98,951   98,950 full, one smaller" in whole
-    assert "≈" not in whole
+    sampled = text_of(REPORT, TerminalStyle("en"))
+    assert "Read 16 MiB of 1.0 GiB" in sampled
+    assert "≈ 10,000,000" in sampled
+    assert "≈ 98,951   96 samples per step" in sampled
+    complete = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), TerminalStyle("en"))
+    assert "All figures are exact" in complete
+    assert "98,951   98,950 full, one smaller" in complete
+    assert "≈" not in complete
 
 
-def test_only_rows_of_tables_are_counted_by_split() -> None:
+def test_rows_are_counted_by_split_only_for_tables() -> None:
     table = text_of(REPORT, TerminalStyle("en"))
     assert "≈ 9,500,000" in table
     assert "≈ 31,875,015 (5.0 %)" in table
@@ -47,25 +47,25 @@ def test_only_rows_of_tables_are_counted_by_split() -> None:
     assert "≈ 31,875,015 (5.0 %)" in text
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "can change slightly"), ("zh", "略有变化")])
-def test_token_counts_without_a_given_tokenizer_are_estimates(language: Language, words: str) -> None:
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True), TerminalStyle(language))
-    assert words in whole
-    assert "exact" not in whole
-    assert "准确" not in whole
+@pytest.mark.parametrize(("language", "note"), [("en", "can change slightly"), ("zh", "略有变化")])
+def test_token_counts_without_a_given_tokenizer_are_estimates(language: Language, note: str) -> None:
+    text = text_of(msgspec.structs.replace(REPORT, complete=True), TerminalStyle(language))
+    assert note in text
+    assert "exact" not in text
+    assert "准确" not in text
 
 
 def test_figures_of_prepared_data_are_exact() -> None:
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), TerminalStyle("en"))
-    assert "All figures are exact" in whole
+    text = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), TerminalStyle("en"))
+    assert "All figures are exact" in text
 
 
 @pytest.mark.parametrize(
-    ("language", "words"), [("en", "for the default batch size; set --preset"), ("zh", "按默认批大小计算")]
+    ("language", "note"), [("en", "for the default batch size; set --preset"), ("zh", "按默认批大小计算")]
 )
-def test_steps_with_the_default_batch_size_are_marked(language: Language, words: str) -> None:
-    assert words in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), TerminalStyle(language))
-    assert words not in text_of(REPORT, TerminalStyle(language))
+def test_steps_with_the_default_batch_size_are_marked(language: Language, note: str) -> None:
+    assert note in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), TerminalStyle(language))
+    assert note not in text_of(REPORT, TerminalStyle(language))
 
 
 def test_the_reason_of_the_first_bad_row_is_translated() -> None:
@@ -73,7 +73,7 @@ def test_the_reason_of_the_first_bad_row_is_translated() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_report_has_every_figure_that_needs_an_action(language: Language) -> None:
+def test_the_report_shows_every_count(language: Language) -> None:
     packed = msgspec.structs.replace(
         REPORT,
         packed_sequences=1234,
@@ -83,10 +83,10 @@ def test_the_report_has_every_figure_that_needs_an_action(language: Language) ->
         empty=5,
         skipped_turns=2400,
     )
-    shown = text_of(packed, TerminalStyle(language))
+    text = text_of(packed, TerminalStyle(language))
     for figure in ("414", "498", "23,118", "37 (0.024 %)", "4117", "1,234", "98.7 %", "31.0 %", "77", "2,400"):
-        assert figure in shown
-    assert ("prompt: question, response: answer" if language == "en" else "提示: question, 回答: answer") in shown
+        assert figure in text
+    assert ("prompt: question, response: answer" if language == "en" else "提示: question, 回答: answer") in text
 
 
 def test_histogram_bars_are_scaled_and_never_empty() -> None:
@@ -96,24 +96,24 @@ def test_histogram_bars_are_scaled_and_never_empty() -> None:
 
 
 def test_tokens_in_the_loss_are_coloured_or_marked() -> None:
-    without = text_of(REPORT, TerminalStyle("en", colour=False))
-    assert "[[4<|im_end|>]]" in without
+    uncoloured = text_of(REPORT, TerminalStyle("en", colour=False))
+    assert "[[4<|im_end|>]]" in uncoloured
     coloured = [line for line in format_data_report(REPORT, TerminalStyle("en")) if "im_end" in line.plain][-1]
-    learned = [coloured.plain[span.start : span.end] for span in coloured.spans if "green" in str(span.style)]
-    assert learned == ["4", "<|im_end|>"]
+    in_loss = [coloured.plain[span.start : span.end] for span in coloured.spans if "green" in str(span.style)]
+    assert in_loss == ["4", "<|im_end|>"]
 
 
 def test_document_boundaries_and_omitted_tokens_are_shown() -> None:
     report = with_tokens(protocol.Token("a", 1, True, False, 0), protocol.Token("b", 2, False, False, 1), length=2000)
-    shown = text_of(report, TerminalStyle("en", colour=False))
-    assert "[[a\n--- Document 2\n]]b … and 1,998 more tokens" in shown
+    text = text_of(report, TerminalStyle("en", colour=False))
+    assert "[[a\n--- Document 2\n]]b … and 1,998 more tokens" in text
 
 
 def test_control_characters_in_the_data_are_escaped() -> None:
     report = with_tokens(protocol.Token("\x1b[2J", 1, True, False, 0))
     bad = protocol.BadRow(path="a\x1bb", position="line 1", reason="\x1b]0;x\x07")
-    for changed in (report, msgspec.structs.replace(report, first_bad=bad, tokenizer="\x1b")):
-        assert "\x1b" not in text_of(changed, TerminalStyle("en"))
+    for untrusted in (report, msgspec.structs.replace(report, first_bad=bad, tokenizer="\x1b")):
+        assert "\x1b" not in text_of(untrusted, TerminalStyle("en"))
 
 
 def test_the_console_shows_the_report_on_a_stream_without_colours() -> None:

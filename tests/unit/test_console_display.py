@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,8 +21,8 @@ class Terminal(io.StringIO):
         return True
 
 
-class Watched:
-    """A sink on a terminal. `said` is all that it was sent, `bar` what the bar says now."""
+class Console:
+    """A ConsoleSink and its output. `bar` is the text of the progress bar."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None = None, language: Language = "en"):
         monkeypatch.setenv("TERM", "xterm")
@@ -29,6 +30,7 @@ class Watched:
         self.sink = ConsoleSink(self._stream, language)
 
     def show(self, *events: protocol.AnyEvent) -> str:
+        """Write events. Returns all output so far."""
         for event in events:
             self.sink.write(event)
         return self._stream.getvalue()
@@ -40,35 +42,37 @@ class Watched:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = Watched(monkeypatch)
-    yield made
-    made.sink.close()
+def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    console = Console(monkeypatch)
+    yield console
+    console.sink.close()
 
 
 def evaluating(done: int) -> Progress:
     return Progress(phase="evaluating", done=done, total=4, unit="batches", eta_s=1.0)
 
 
-def test_a_progress_bar_disappears_when_its_work_is_done(watched: Watched) -> None:
-    watched.show(evaluating(3))
-    assert "3/4 batches" in watched.bar
-    watched.show(evaluating(4), EVENTS[protocol.Sample])
-    assert watched.bar == ""
+def test_a_progress_bar_disappears_when_its_work_is_done(console: Console) -> None:
+    console.show(evaluating(3))
+    assert "3/4 batches" in console.bar
+    console.show(evaluating(4), EVENTS[protocol.Sample])
+    assert console.bar == ""
 
 
-def test_a_progress_bar_disappears_when_another_phase_begins(watched: Watched) -> None:
-    watched.show(evaluating(1), protocol.Phase(phase="paused", reason="requested"))
-    assert watched.bar == ""
-    watched.show(Progress(phase="training", done=5, total=9, unit="steps"))
-    assert watched.bar.startswith("training")
+def test_a_progress_bar_disappears_when_another_phase_begins(console: Console) -> None:
+    console.show(evaluating(1), protocol.Phase(phase="paused", reason="requested"))
+    assert console.bar == ""
+    console.show(Progress(phase="training", done=5, total=9, unit="steps"))
+    assert console.bar.startswith("training")
 
 
-# --- settings that a run does not follow ---------------------------------------------------------------
+# --- requested fast paths that are not used ------------------------------------------------------------
 
 
-def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Language, **settings: object) -> str:
-    """What is said of a run with these settings where nothing that they ask for can be used."""
+def output_with_settings(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Language, **settings: object
+) -> str:
+    """Return the output of a run with these settings on a machine where only chunked loss can be used."""
     hello = msgspec.structs.replace(EVENTS[protocol.Hello], config=settings)
     paths = [
         FastPath(name="compile", used=False, reason="path.no_compiler"),
@@ -77,7 +81,7 @@ def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Languag
         FastPath(name="chunked_loss", used=True, reason="path.set"),
     ]
     ready = msgspec.structs.replace(EVENTS[protocol.Ready], fast_paths=paths)
-    return Watched(monkeypatch, stream, language).show(hello, ready)
+    return Console(monkeypatch, stream, language).show(hello, ready)
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
@@ -98,9 +102,9 @@ def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Languag
 def test_a_requested_fast_path_that_is_not_used_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], language: Language, setting: dict[str, Any], line: str
 ) -> None:
-    assert line in told(monkeypatch, stream(), language, **setting)
+    assert line in output_with_settings(monkeypatch, stream(), language, **setting)
 
 
 def test_settings_in_effect_or_automatic_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = {"compile": "auto", "cuda_graphs": "off", "attention": "auto", "activation_memory_budget": 1.0}
-    assert "is not used" not in told(monkeypatch, Terminal(), "en", chunked_loss="on", **free)
+    not_requested = {"compile": "auto", "cuda_graphs": "off", "attention": "auto", "activation_memory_budget": 1.0}
+    assert "is not used" not in output_with_settings(monkeypatch, Terminal(), "en", chunked_loss="on", **not_requested)

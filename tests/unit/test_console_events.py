@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from trainer_core import protocol
-from trainer_core.console import events as console_words
 from trainer_core.console.events import escape_control_characters, format_event, format_progress
 from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import Language
@@ -57,8 +56,8 @@ def test_non_finite_values_are_shown_in_both_languages() -> None:
 
 
 def test_a_loss_scale_is_shown_in_full() -> None:
-    told: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
-    assert "loss scale 65,536 (" in format_event(told, "en")
+    event: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
+    assert "loss scale 65,536 (" in format_event(event, "en")
 
 
 def test_the_threads_of_a_cpu_are_translated() -> None:
@@ -87,27 +86,31 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
         step=123_456, epoch=1.25, tokens=0, samples=0, loss=4.1234, learning_rate=3e-4, grad_norm=1.25,
         tokens_per_s=98_765.0, samples_per_s=0, time_ms=times,
     )  # fmt: skip
-    found = protocol.Eval(
+    with_answers = protocol.Eval(
         step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895,
         examples=1024, truncated_by_limit=123, truncated_by_context=456,
     )  # fmt: skip
-    plain = protocol.Eval(step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True)
-    assert "10,409,600" in (format_event(plain, language) or "")
-    for event in (step, found, plain):
+    without_answers = protocol.Eval(
+        step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True
+    )
+    assert "10,409,600" in (format_event(without_answers, language) or "")
+    for event in (step, with_answers, without_answers):
         for text in (format_event(event, language) or "").splitlines():
             columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
             assert columns <= 80, text
 
 
 def test_an_evaluation_shows_truncated_answers_by_setting() -> None:
-    whole = protocol.Eval(
+    complete = protocol.Eval(
         step=1, loss=1.0, perplexity=2.7, tokens=1, seconds=1, bleu4=1.0, exact_match=0.5, examples=64
     )  # fmt: skip
-    assert "truncated" not in (format_event(whole, "en") or "")
-    assert "截断" not in (format_event(whole, "zh") or "")
-    cut = msgspec.structs.replace(whole, truncated_by_limit=3, truncated_by_context=2)
-    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in (format_event(cut, "en") or "")
-    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (format_event(cut, "zh") or "")
+    assert "truncated" not in (format_event(complete, "en") or "")
+    assert "截断" not in (format_event(complete, "zh") or "")
+    truncated = msgspec.structs.replace(complete, truncated_by_limit=3, truncated_by_context=2)
+    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in (
+        format_event(truncated, "en") or ""
+    )
+    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (format_event(truncated, "zh") or "")
 
 
 def test_progress_in_bytes_has_the_unit_of_the_total() -> None:
@@ -125,21 +128,21 @@ def test_a_stop_before_the_first_step_reports_nothing_saved() -> None:
 
 
 def test_advice_is_shown_with_the_suggested_flags() -> None:
-    figures = {"percent": 34, "ms": 41.7, "workers": 0}
-    fix = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
-    advice = protocol.Advice(code="advice.data_bound", params=dict(figures), suggested_settings=fix)
-    text = console_words.format_event(advice, "en")
+    params = {"percent": 34, "ms": 41.7, "workers": 0}
+    settings = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
+    advice = protocol.Advice(code="advice.data_bound", params=dict(params), suggested_settings=settings)
+    text = format_event(advice, "en")
     assert "34% of each step (41.7 ms)" in text
     assert text.endswith("(At the next start: --num-workers 2 --token-cache --learning-rate 1e-05 --no-packing)")
-    assert "下次启动：--num-workers 2" in console_words.format_event(advice, "zh")
+    assert "下次启动：--num-workers 2" in format_event(advice, "zh")
     advice.resolved = True
-    assert console_words.format_event(advice, "en").startswith("Resolved: Training waits for data")
+    assert format_event(advice, "en").startswith("Resolved: Training waits for data")
 
 
 def test_a_pause_is_shown_with_its_reason_and_end() -> None:
     now = datetime(2026, 11, 21, 10, 30).timestamp()
-    asked = protocol.Phase(phase="paused", reason="requested", t=now)
-    assert (format_event(asked, "en"), format_event(asked, "zh")) == ("[paused]", "[已暂停]")
+    requested = protocol.Phase(phase="paused", reason="requested", t=now)
+    assert (format_event(requested, "en"), format_event(requested, "zh")) == ("[paused]", "[已暂停]")
     scheduled = protocol.Phase(phase="paused", reason="schedule", until=now + 7.5 * 3600, t=now)
     assert format_event(scheduled, "en") == "[paused by schedule until 18:00]"
     assert format_event(scheduled, "zh") == "[按计划暂停，至 18:00]"

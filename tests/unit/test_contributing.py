@@ -1,4 +1,4 @@
-"""Documents name files and identifiers that exist, and their links are valid."""
+"""Files, identifiers and links in documents exist."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".py", ".yaml", ".json")
 ] + ["/train_gpu.py"]
-MADE_LATER = {".venv", ".venv/bin/python", "logs/setup.log"}
+GENERATED = {".venv", ".venv/bin/python", "logs/setup.log"}
 EXAMPLES = {"test_a_run_that_was_stopped_resumes_at_the_same_step"}
 
 
-def quoted(text: str) -> set[str]:
-    """What stands in backticks."""
+def code_spans(text: str) -> set[str]:
+    """Return the texts in backticks."""
     return set(re.findall(r"`([^`]+)`", text))
 
 
-def words_of(paths: Iterable[Path]) -> set[str]:
+def words_in(paths: Iterable[Path]) -> set[str]:
     return {word for path in paths for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
 
-def missing(text: str) -> set[str]:
-    """Paths in backticks that do not exist, and identifiers that are in none of the Python files which their paragraph
-    names, or nowhere in the code where it names none."""
-    found = set()
+def missing_names(text: str) -> set[str]:
+    """Return paths in backticks that do not exist and identifiers in backticks that are not in the code.
+
+    If the paragraph of an identifier names source files, the identifier must be in one of them.
+    """
+    missing = set()
     for paragraph in re.sub(r"```.*?```", "", text, flags=re.DOTALL).split("\n\n"):
-        names = quoted(paragraph) - MADE_LATER - EXAMPLES
+        names = code_spans(paragraph) - GENERATED - EXAMPLES
         paths = {name: list(ROOT.glob(name.strip("/").replace("NAME", "*"))) for name in names if PATH.fullmatch(name)}
-        found |= {name for name, there in paths.items() if not there}
-        files = [path for there in paths.values() for path in there if path.suffix in (".py", ".yaml")]
+        missing |= {name for name, matches in paths.items() if not matches}
+        files = [path for matches in paths.values() for path in matches if path.suffix in (".py", ".yaml")]
         identifiers = {name for name in names if re.fullmatch(r"\w+", name) and not (ROOT / name).exists()}
-        found |= identifiers - words_of([*(files or CODE), ROOT / "pyproject.toml"])
-    return found
+        missing |= identifiers - words_in([*(files or CODE), ROOT / "pyproject.toml"])
+    return missing
 
 
 def test_names_in_contributing_exist() -> None:
-    assert missing((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == set()
+    assert missing_names((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == set()
 
 
-def test_a_missing_name_or_path_is_found() -> None:
+def test_a_missing_name_or_path_is_detected() -> None:
     text = "in `app/pages/plots/page.py` and `app/gone.py`, `_PLACES` or `PlotsPage`; `presets/NAME.yaml`\n\n`mypy`"
-    assert missing(text) == {"app/gone.py", "_PLACES"}
+    assert missing_names(text) == {"app/gone.py", "_PLACES"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_source_files_named_in_documents_exist(document: Path) -> None:
-    names = {name for name in quoted(document.read_text(encoding="utf-8")) if re.fullmatch(r"\w+/[\w/]+\.py", name)}
+    names = {name for name in code_spans(document.read_text(encoding="utf-8")) if re.fullmatch(r"\w+/[\w/]+\.py", name)}
     assert {name for name in names if not any(file.endswith(f"/{name}") for file in SOURCES)} == set()
 
 

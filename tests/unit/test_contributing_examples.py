@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md, applied to a copy of the sources and run."""
+"""The examples of CONTRIBUTING.md work in a copy of the sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def apply_diff(text: str, diff: str) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traindeck's sources with all examples."""
+    """Copy of the sources to which all examples were applied."""
     copy = tmp_path_factory.mktemp("traindeck")
     for name in ("app", "presets", "trainer_core"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -42,17 +42,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(tree: Path, *arguments: str) -> str:
-    """Output of Python with these arguments in the copy."""
+    """Run Python in the copy and return its stdout."""
     env = {**os.environ, "PYTHONPATH": str(tree), "TRAINDECK_HOME": str(tree / "home"), "PYTHONUTF8": "1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", *arguments], cwd=tree, env=env, capture_output=True, encoding="utf-8", check=False
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def preview(tree: Path, path: Path) -> dict[str, Any]:
-    """The data report of a file."""
+    """Return the data report of a file."""
     lines = run(tree, "-m", "trainer_core", "prepare", "--preview", "--data", str(path), "--output", "json")
     [report] = [event for event in map(json.loads, lines.splitlines()) if event["type"] == "data_report"]
     assert isinstance(report, dict)
@@ -84,12 +84,12 @@ from trainer_core.models.decoder import Decoder
 
 sizes = dict(vocab_size=97, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
              intermediate_size=64, max_position_embeddings=32, head_dim=8)
-theirs = MistralForCausalLM(MistralConfig(**sizes, sliding_window=None)).eval()
-ours = Decoder(hf_config.from_hf_config(theirs.config.to_dict(), "x")).eval()
-ours.load_state_dict(theirs.state_dict(), strict=False)
+reference = MistralForCausalLM(MistralConfig(**sizes, sliding_window=None)).eval()
+decoder = Decoder(hf_config.from_hf_config(reference.config.to_dict(), "x")).eval()
+decoder.load_state_dict(reference.state_dict(), strict=False)
 ids = torch.randint(0, 97, (2, 20))
 with torch.no_grad():
-    torch.testing.assert_close(ours(ids), theirs(ids).logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(decoder(ids), reference(ids).logits, rtol=1e-4, atol=1e-5)
 try:
     hf_config.from_hf_config(MistralConfig(**sizes, sliding_window=8).to_dict(), "x")
 except TraindeckError as error:

@@ -1,11 +1,11 @@
-"""Playground: device, turns of a conversation."""
+"""Playground: selection of the device, and turns of a conversation."""
 
 from __future__ import annotations
 
 from app.core.conversation import Turn, choose_device, generate_command
 
 
-def test_a_model_does_not_use_the_gpu_that_trains() -> None:
+def test_generation_does_not_use_the_gpu_of_a_training_run() -> None:
     for gpus, training_on, flag, reason in (
         (None, None, "auto", ""),
         (0, None, "auto", "device_no_gpu"),
@@ -27,7 +27,7 @@ def test_a_command_contains_the_previous_turns_without_failed_ones() -> None:
         Turn("d", {"seed": 7, "max_tokens": 9}, chat=True),
     ]
     command = generate_command(turns)
-    assert [(one.role, one.content) for one in command.turns] == [
+    assert [(turn.role, turn.content) for turn in command.turns] == [
         ("user", "a"),
         ("assistant", "A"),
         ("user", "c"),

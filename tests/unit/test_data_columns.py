@@ -31,7 +31,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "used"),
+    ("names", "kind", "used"),
     [
         ("id text", "text", "text"),
         ("prompt response", "pair", "prompt response"),
@@ -49,8 +49,8 @@ MESSAGES = [
         ("text prompt response", "text", "text"),
     ],
 )
-def test_common_column_names_are_detected(found: str, kind: str, used: str) -> None:
-    mapping = map_columns(found.split(), Config())
+def test_common_column_names_are_detected(names: str, kind: str, used: str) -> None:
+    mapping = map_columns(names.split(), Config())
     assert (mapping.kind, " ".join(mapping.column_names)) == (kind, used)
 
 
@@ -83,7 +83,7 @@ def test_alpaca_input_is_appended_to_the_instruction() -> None:
     assert columns.extract_turns({**row, "input": None}, mapping)[0] == ("user", "Add them.")
 
 
-def test_a_filled_system_column_begins_the_conversation() -> None:
+def test_a_system_column_that_is_not_empty_begins_the_conversation() -> None:
     mapping = map_columns(["system", "prompt", "response"], Config())
     row = {"system": "Be brief.", "prompt": "Hi", "response": "Hello"}
     assert columns.extract_turns(row, mapping)[0] == ("system", "Be brief.")
@@ -94,7 +94,7 @@ def test_a_filled_system_column_begins_the_conversation() -> None:
 def test_chats_keep_all_their_turns(as_text: bool) -> None:
     mapping = ColumnMapping("messages", messages="messages")
     row = {"messages": json.dumps(MESSAGES) if as_text else MESSAGES}
-    assert columns.extract_turns(row, mapping) == tuple((one["role"], one["content"]) for one in MESSAGES)
+    assert columns.extract_turns(row, mapping) == tuple((message["role"], message["content"]) for message in MESSAGES)
 
 
 def test_sharegpt_roles_are_mapped_and_unanswered_turns_dropped() -> None:
@@ -187,11 +187,11 @@ def test_any_column_value_is_a_document_or_a_bad_row(value: Any) -> None:
             assert all(isinstance(content, str) for _, content in turns)
 
 
-# --- in a stream -----------------------------------------------------------------------------------
+# --- document streams ------------------------------------------------------------------------------
 
 
-def write(folder: Path) -> list[Path]:
-    """Files of several kinds with bad rows, empty rows, a long text and undecodable bytes in them."""
+def write_files(folder: Path) -> list[Path]:
+    """Write files of several formats with bad rows, empty rows, long texts and undecodable bytes."""
     rows = [{"text": f"row {i}"} if i % 7 else {"text": ""} for i in range(40)]
     lines = [json.dumps(row) for row in rows]
     lines[11], lines[23] = '{"text": "cut in ha', '{"other": 1}'
@@ -206,33 +206,33 @@ def write(folder: Path) -> list[Path]:
 
 def test_a_stream_resumed_at_any_position_yields_the_same_documents_and_counts(tmp_path: Path) -> None:
     config = Config()
-    scans = [scan_path(str(path), config) for path in write(tmp_path)]
-    whole = DocumentStream(scans, config, RecordingReporter())
+    scans = [scan_path(str(path), config) for path in write_files(tmp_path)]
+    stream = DocumentStream(scans, config, RecordingReporter())
     documents, positions = [], [DocumentStream(scans, config).position]
-    for document in whole:
+    for document in stream:
         documents.append(document)
-        positions.append(whole.position)
-    assert positions.count(None) == 9  # within the three long texts, which come in four parts
-    assert (whole.counts.bad, whole.counts.undecodable, whole.counts.empty) == (2, 2, 9)
+        positions.append(stream.position)
+    assert positions.count(None) == 9  # within the three long texts, each of four parts
+    assert (stream.counts.bad, stream.counts.undecodable, stream.counts.empty) == (2, 2, 9)
     for number in range(0, len(positions), 3):
         position = positions[number]
         if position is not None:
-            rest = DocumentStream(scans, config, RecordingReporter(), json.loads(json.dumps(position)))
-            assert list(rest) == documents[number:]
-            assert rest.counts == whole.counts
+            resumed = DocumentStream(scans, config, RecordingReporter(), json.loads(json.dumps(position)))
+            assert list(resumed) == documents[number:]
+            assert resumed.counts == stream.counts
 
 
 def test_files_of_one_folder_may_have_different_columns(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"instruction": "Hi", "output": "Hello"}), encoding="utf-8")
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MESSAGES}), encoding="utf-8")
     config = Config()
-    found = scan_path(str(tmp_path), config)
-    assert [file.mapping.kind for file in found.files] == ["pair", "messages"]
-    assert [len(document.turns) for document in DocumentStream([found], config)] == [2, 5]
+    scan = scan_path(str(tmp_path), config)
+    assert [file.mapping.kind for file in scan.files] == ["pair", "messages"]
+    assert [len(document.turns) for document in DocumentStream([scan], config)] == [2, 5]
 
 
-def test_on_bad_row_stop_ends_at_the_first_bad_row(tmp_path: Path) -> None:
-    path = write(tmp_path)[0]
+def test_on_bad_row_stop_raises_an_error_at_the_first_bad_row(tmp_path: Path) -> None:
+    path = write_files(tmp_path)[0]
     config = Config(on_bad_row="stop")
     with pytest.raises(TraindeckError) as caught:
         list(DocumentStream([scan_path(str(path), config)], config))
@@ -240,7 +240,7 @@ def test_on_bad_row_stop_ends_at_the_first_bad_row(tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_bad_row_limit_ends_reading(tmp_path: Path) -> None:
+def test_exceeding_bad_row_limit_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = ['{"text": "fine"}'] * 300
     lines[20::10] = ["broken"] * len(lines[20::10])

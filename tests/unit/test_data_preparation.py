@@ -25,7 +25,7 @@ from trainer_core.progress import StopRequested
 ROOT = Path(prepare.__file__).resolve().parents[2]
 
 
-# --- what is in a cache ----------------------------------------------------------------------------
+# --- content of a cache ----------------------------------------------------------------------------
 
 
 def test_both_splits_together_contain_the_text_once(home: Path, text: Path) -> None:
@@ -72,11 +72,11 @@ def test_held_out_chats_are_a_fixed_sample_of_the_validation_split(home: Path, p
     assert not [turns for turns in chats if turns[0][1] in decode_split(result, "train")]
 
 
-def test_held_out_prompts_are_prompts_of_validation_text(home: Path, text: Path) -> None:
+def test_held_out_prompts_are_excerpts_of_validation_text(home: Path, text: Path) -> None:
     result = prepare_files(text)
     prompts = result.held_out_prompts(4)
     assert len(prompts) == 4
-    assert all(0 < len(one) <= 64 and one in decode_split(result, "validation") for one in prompts)
+    assert all(0 < len(prompt) <= 64 and prompt in decode_split(result, "validation") for prompt in prompts)
 
 
 def test_prompts_come_from_training_text_without_a_validation_split(home: Path, text: Path) -> None:
@@ -88,18 +88,18 @@ def test_prepared_data_is_picklable(home: Path, text: Path) -> None:
     assert pickle.loads(pickle.dumps(result)) == result
 
 
-def test_a_given_tokenizer_is_used_and_its_missing_tokens_are_named(home: Path, tmp_path: Path, text: Path) -> None:
-    ours = json.loads(prepare_files(text).tokenizer.read_text(encoding="utf-8"))
-    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != conversations.IM_END]
-    del ours["model"]["vocab"][conversations.IM_END]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(ours), encoding="utf-8")
+def test_tokens_missing_in_a_given_tokenizer_are_added_with_a_warning(home: Path, tmp_path: Path, text: Path) -> None:
+    document = json.loads(prepare_files(text).tokenizer.read_text(encoding="utf-8"))
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] != conversations.IM_END]
+    del document["model"]["vocab"][conversations.IM_END]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
     reporter = RecordingReporter()
     result = prepare_files(text, tokenizer=str(tmp_path), reporter=reporter)
     assert reporter.warnings["data.tokenizer_extended"]["tokens"] == conversations.IM_END
     assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(conversations.IM_END) == result.vocab_size - 1
 
 
-# --- too little, too long --------------------------------------------------------------------------
+# --- data that is too short or too long ------------------------------------------------------------
 
 
 def test_preparation_without_data_raises_an_error(home: Path) -> None:
@@ -148,7 +148,7 @@ def test_truncated_and_dropped_conversations_are_counted(home: Path, tmp_path: P
     assert reporter.warnings["data.samples_dropped"]["count"] == 2
 
 
-def test_conversations_of_which_none_is_usable_raise_an_error(home: Path, tmp_path: Path) -> None:
+def test_data_without_a_usable_conversation_raises_an_error(home: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "long " * 100, "response": "x"}), encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
         prepare_files(tmp_path / "a.jsonl", max_seq_len=8)
@@ -156,11 +156,11 @@ def test_conversations_of_which_none_is_usable_raise_an_error(home: Path, tmp_pa
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.05, 0.1, 0.3, 0.4, 0.5])
-def test_every_block_of_documents_has_its_share_held_out(fraction: float) -> None:
-    chosen = HeldOutSelector(fraction).mask(np.arange(4000))
-    assert abs(chosen.mean() - fraction) < 0.002
+def test_held_out_documents_are_evenly_distributed(fraction: float) -> None:
+    held_out = HeldOutSelector(fraction).mask(np.arange(4000))
+    assert abs(held_out.mean() - fraction) < 0.002
     block = round(2 / fraction)
-    assert all(chosen[i : i + block].any() for i in range(0, 4000 - block, block))
+    assert all(held_out[i : i + block].any() for i in range(0, 4000 - block, block))
 
 
 def test_held_out_documents_are_the_same_with_32_bit_integers() -> None:
@@ -181,11 +181,11 @@ def test_preparation_imports_no_torch(home: Path, text: Path) -> None:
 def test_tokenizer_training_stops_while_it_skips_rows(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = tmp_path / "long.txt"
-    long.write_text("some words\n" * 200_000, encoding="utf-8")
-    monkeypatch.setattr(prepare, "keyed_hash", lambda *_: 2**64)  # no row is in the sample
+    path = tmp_path / "long.txt"
+    path.write_text("some words\n" * 200_000, encoding="utf-8")
+    monkeypatch.setattr(prepare, "keyed_hash", lambda *_: 2**64)  # no row is sampled
     monkeypatch.setattr(prepare, "train", lambda texts, *_: list(texts))  # does not poll
-    config = Config(data=[str(long)])
+    config = Config(data=[str(path)])
     with pytest.raises(StopRequested):
         prepare._train_tokenizer(prepare.scan_datasets(config), config, RecordingReporter(stop_at=3))
 
@@ -195,9 +195,10 @@ def test_tokenizer_training_stops_while_it_skips_rows(
 
 def test_examples_are_a_uniform_sample_of_all_held_out_documents() -> None:
     documents = 200_000
-    kept = [number for number in range(documents) if is_example(number, number + 1)]  # while they are written
-    chosen = sorted((number for number in kept if is_example(number, documents)), key=example_rank)[:64]
-    assert len(kept) < 30_000
+    # While documents are written, their final number is unknown.
+    candidates = [number for number in range(documents) if is_example(number, number + 1)]
+    chosen = sorted((number for number in candidates if is_example(number, documents)), key=example_rank)[:64]
+    assert len(candidates) < 30_000
     assert chosen == sorted(range(documents), key=example_rank)[:64]
 
 
@@ -209,4 +210,4 @@ def test_held_out_chats_come_from_the_whole_validation_split(home: Path, tmp_pat
     prompts = [int(turns[-1][1]) for turns in result.held_out_chats(1000)]
     assert len(set(prompts)) == 1000
     below = sum(number < 8192 for number in prompts)  # the rows of the first 4,096 held-out documents
-    assert 350 < below < 470  # 41 %; 53 % when the first ones are preferred
+    assert 350 < below < 470  # 41 % of 1,000; it would be 53 % if early documents were preferred

@@ -1,4 +1,4 @@
-"""The built-in data is on every machine, always the same, and its answers are right."""
+"""Built-in data: the Python library, and exercises with correct answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_prompts_are_unique() -> None:
     assert 0.04 < HeldOutSelector(0.05).mask(np.arange(len(prompts))).mean() < 0.06
 
 
-def test_the_exercises_are_deterministic() -> None:
+def test_exercises_are_deterministic() -> None:
     first = builtin_tasks.examples()
     builtin_tasks.examples.cache_clear()
     assert builtin_tasks.examples() == first
 
 
-def test_the_answers_are_right() -> None:
+def test_answers_are_correct() -> None:
     checked = 0
     for prompt, response in builtin_tasks.examples():
         numbers = [int(n) for n in re.findall(r"\d+", prompt)]
@@ -48,12 +48,12 @@ def test_both_languages_are_equally_frequent() -> None:
     assert 0.4 < chinese / len(builtin_tasks.examples()) < 0.6
 
 
-def test_the_python_library_is_found_without_tests_and_installed_packages() -> None:
-    root, found = builtin.list_python_library()
-    names = [file.relative_to(root).as_posix() for file in found]
+def test_the_python_library_is_listed_without_tests_and_installed_packages() -> None:
+    root, files = builtin.list_python_library()
+    names = [file.relative_to(root).as_posix() for file in files]
     assert "json/decoder.py" in names
     assert not [name for name in names if "test" in name.split("/")[:-1] or "site-packages" in name]
-    assert 3e6 < sum(file.stat().st_size for file in found) < 30e6
+    assert 3e6 < sum(file.stat().st_size for file in files) < 30e6
 
 
 def test_built_in_data_is_streamed() -> None:
@@ -61,7 +61,7 @@ def test_built_in_data_is_streamed() -> None:
     library = DocumentStream([scan_path("builtin:python", config)], config)
     assert sum(1 for _ in library) > 300
     exercises = DocumentStream([scan_path("builtin:tasks", config)], config)
-    assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(
+    assert [(prompt, response) for (_, prompt), (_, response) in (document.turns for document in exercises)] == list(
         builtin_tasks.examples()
     )
     assert exercises.bytes_done == exercises.total_bytes

@@ -1,4 +1,4 @@
-"""Command `doctor`: finds problems of a machine and suggests actions, in both languages."""
+"""Command `doctor`: findings, their levels and actions, in both languages."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from trainer_core.system.doctor.finding import SETUP_COMMAND, Finding, ok, probl
 
 CPU_TORCH = [{"version": "2.13.0+cpu", "cuda": None, "hip": None}]
 CUDA_TORCH: list[dict[str, Any]] = [{"version": "2.13.0+cu130", "cuda": "13.0", "hip": None}]
-NO_DRIVER = FakeNvml(broken=12)
+NO_DRIVER = FakeNvml(init_error=12)
 
 
 def machine(nvml: FakeNvml | None = None) -> hardware.MachineInfo:
-    return hardware.probe(nvml or FakeNvml(cards=1))
+    return hardware.probe(nvml or FakeNvml(gpus=1))
 
 
 def codes(findings: list[Finding], level: str | None = None) -> list[str]:
     return [finding.code for finding in findings if level in (None, finding.level)]
 
 
-def only(findings: list[Finding], code: str) -> Finding:
+def find_code(findings: list[Finding], code: str) -> Finding:
     (finding,) = [finding for finding in findings if finding.code == code]
     return finding
 
@@ -87,17 +87,17 @@ def test_diagnosis_imports_no_torch_and_no_qt() -> None:
         "diagnose(Path('.'))\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'PySide6')])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_a_failing_check_becomes_a_note() -> None:
     def fail() -> list[Finding]:
-        raise RuntimeError("odd machine")
+        raise RuntimeError("check failed")
 
     (finding,) = report._run_check("RAM", fail)
     assert finding.code == "doctor.check_failed"
-    assert "odd machine" in str(finding.params["reason"])
+    assert "check failed" in str(finding.params["reason"])
 
 
 # --- torch ------------------------------------------------------------------------------------------------
@@ -134,22 +134,24 @@ def test_a_failing_check_becomes_a_note() -> None:
 def test_findings_about_torch(
     results: list[dict[str, Any]], ending: str, driver: int | None, findings: list[str]
 ) -> None:
-    nvml = FakeNvml(cards=1, broken=12 if driver is None else None)
+    nvml = FakeNvml(gpus=1, init_error=12 if driver is None else None)
     nvml.cuda = driver or 0
-    found = gpu.check_torch(results, ending, machine(nvml))
-    assert [f"{finding.level} {finding.code}" for finding in found] == findings
+    result = gpu.check_torch(results, ending, machine(nvml))
+    assert [f"{finding.level} {finding.code}" for finding in result] == findings
 
 
 def test_a_cpu_build_is_repaired_by_the_setup_command() -> None:
-    finding = only(gpu.check_torch(CPU_TORCH, "", machine()), "doctor.torch_is_cpu")
+    finding = find_code(gpu.check_torch(CPU_TORCH, "", machine()), "doctor.torch_is_cpu")
     assert finding.params["command"] == f"{SETUP_COMMAND} --torch auto"
 
 
 def test_known_failures_are_explained_after_their_problem() -> None:
-    found = [Finding("problem", "doctor.gpu_unusable", {"reason": reason}) for reason in ("exit code 0xC0000005", "?")]
-    assert codes(list(report.add_causes(found))) == [found[0].code, "failure.access_violation", found[1].code]
-    (old,) = gpu.check_torch([{"error": "no kernel image is available for execution"}], "", machine())
-    assert codes(list(report.add_causes([old])), "note") == ["failure.no_kernel_image"]
+    problems = [
+        Finding("problem", "doctor.gpu_unusable", {"reason": reason}) for reason in ("exit code 0xC0000005", "?")
+    ]
+    assert codes(list(report.add_causes(problems))) == [problems[0].code, "failure.access_violation", problems[1].code]
+    (finding,) = gpu.check_torch([{"error": "no kernel image is available for execution"}], "", machine())
+    assert codes(list(report.add_causes([finding])), "note") == ["failure.no_kernel_image"]
 
 
 @pytest.mark.parametrize(
@@ -202,13 +204,13 @@ def test_a_hanging_import_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # --- driver and GPUs ----------------------------------------------------------------------------------------
 
 
-def test_gpus_are_described() -> None:
+def test_findings_about_the_driver_and_gpus() -> None:
     findings = gpu.check_gpus(machine(), installed=True)
     assert codes(findings) == ["doctor.driver", "doctor.gpu_bf16"]
     assert findings[1].params["vram_gib"] == "48.0"
-    old = FakeNvml(cards=1)
-    old.capability = (7, 5)
-    assert "doctor.gpu_fp16" in codes(gpu.check_gpus(machine(old), installed=True))
+    turing = FakeNvml(gpus=1)
+    turing.capability = (7, 5)
+    assert "doctor.gpu_fp16" in codes(gpu.check_gpus(machine(turing), installed=True))
 
 
 @pytest.mark.parametrize(
@@ -223,12 +225,12 @@ def test_gpus_are_described() -> None:
     ],
 )
 def test_the_finding_depends_on_why_there_is_no_gpu(error: int, installed: bool, level: str, code: str) -> None:
-    (finding,) = gpu.check_gpus(machine(FakeNvml(broken=error)), installed)
+    (finding,) = gpu.check_gpus(machine(FakeNvml(init_error=error)), installed)
     assert (finding.level, finding.code) == (level, code)
 
 
 def test_a_driver_without_a_gpu_is_a_note() -> None:
-    assert codes(gpu.check_gpus(machine(FakeNvml(cards=0)), installed=True), "note") == ["doctor.no_devices"]
+    assert codes(gpu.check_gpus(machine(FakeNvml(gpus=0)), installed=True), "note") == ["doctor.no_devices"]
 
 
 # --- packages, memory, folders ------------------------------------------------------------------------------
@@ -237,14 +239,14 @@ def test_a_driver_without_a_gpu_is_a_note() -> None:
 def test_a_package_that_cannot_be_imported_is_a_problem() -> None:
     results = [{"package": "numpy"}, {"package": "numpy", "version": "2"}, {"package": "rich"}]
     findings = host.check_packages([*results, {"package": "rich", "error": "No module named 'rich'"}], "")
-    assert only(findings, "doctor.packages").params["versions"] == "numpy 2"
-    assert only(findings, "doctor.package_broken").params["name"] == "rich"
+    assert find_code(findings, "doctor.packages").params["versions"] == "numpy 2"
+    assert find_code(findings, "doctor.package_broken").params["name"] == "rich"
 
 
 def test_a_package_that_crashes_the_process_is_a_problem() -> None:
     findings = host.check_packages([{"package": "PySide6-Essentials"}], "exit code 0xb")
-    broken = only(findings, "doctor.package_broken")
-    assert (broken.params["name"], broken.params["reason"]) == ("PySide6-Essentials", "exit code 0xb")
+    finding = find_code(findings, "doctor.package_broken")
+    assert (finding.params["name"], finding.params["reason"]) == ("PySide6-Essentials", "exit code 0xb")
 
 
 @pytest.mark.parametrize(("page_file", "code"), [(16 * GIB, "doctor.page_file"), (0, "doctor.page_file_small")])
@@ -252,28 +254,28 @@ def test_a_small_page_file_is_noted(page_file: int, code: str) -> None:
     assert code in codes(host.check_memory(machine(), page_file))
 
 
-def test_an_unknown_page_file_size_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+def test_an_unknown_page_file_size_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
         raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
 
     monkeypatch.setattr(host, "WINDOWS", True)
-    monkeypatch.setattr(psutil, "swap_memory", refuse)
-    found = codes(host.check_memory(machine()))
-    assert found[0] == "doctor.cpu"
-    assert len(found) == 2
+    monkeypatch.setattr(psutil, "swap_memory", fail)
+    first, *others = codes(host.check_memory(machine()))
+    assert first == "doctor.cpu"
+    assert len(others) == 1
 
 
 def test_checking_a_folder_leaves_no_files(tmp_path: Path) -> None:
-    (finding,) = host.check_folder(tmp_path / "not" / "there")
+    (finding,) = host.check_folder(tmp_path / "missing" / "folder")
     assert finding.code in ("doctor.disk", "doctor.disk_low")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_read_only_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**options: Any) -> None:
+    def fail(**options: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
     (finding,) = host.check_folder(tmp_path)
     assert (finding.level, finding.code) == ("problem", "doctor.not_writable")
 

@@ -1,4 +1,4 @@
-"""gigatoken and the reference give the all_equal ids for any text."""
+"""Text encoder: gigatoken and the reference, `tokenizers`, return the same ids for any text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from trainer_core.data.tokenizing import encoder as encoding
+from tests.unit.text_encoders import assert_same_ids, fast_and_reference
+from trainer_core.data.tokenizing import encoder as encoder_module
 from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer, train
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError, TextEncoder
 
@@ -32,24 +33,11 @@ def corpus() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=list(REGEXES))
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return trained(request.param)
+    return train_tokenizer(request.param)
 
 
-def trained(pre_tokenizer: PreTokenizer) -> Tokenizer:
+def train_tokenizer(pre_tokenizer: PreTokenizer) -> Tokenizer:
     return train(corpus(), 1500, pre_tokenizer, lambda: None)
-
-
-def fast_and_reference(tokenizer: Tokenizer) -> tuple[TextEncoder, TextEncoder]:
-    """An encoder that has chosen gigatoken, and one on the reference alone."""
-    fast = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
-    fast.encode(["x" * 70_000])
-    assert fast.backend == "gigatoken"
-    return fast, TextEncoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
-
-
-def all_equal(fast: TextEncoder, reference: TextEncoder, texts: list[str]) -> bool:
-    pairs = zip(fast.encode(texts), reference.encode(texts), strict=True)
-    return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
 SPECIAL_CASES = st.sampled_from(
@@ -65,70 +53,61 @@ def test_random_texts_have_the_ids_of_the_reference(tokenizer: Tokenizer) -> Non
     @settings(max_examples=60, deadline=None)
     @given(st.lists(TEXT, min_size=1, max_size=20))
     def check(texts: list[str]) -> None:
-        assert all_equal(fast, reference, texts)
+        assert_same_ids(fast, reference, texts)
 
     check()
 
 
 def test_every_character_has_the_ids_of_the_reference(tokenizer: Tokenizer) -> None:
     fast, reference = fast_and_reference(tokenizer)
-    known = [chr(code) for code in range(0x2FA20) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
-    some = [*known[:8000], *known[8000::37]]  # all of the small alphabets, and the large ones thinned
-    assert all_equal(fast, reference, [f"a{one}b 1{one}2 '{one}\n{one} !{one}{one}" for one in some])
+    assigned = [chr(code) for code in range(0x2FA20) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    sample = [*assigned[:8000], *assigned[8000::37]]  # all of the small alphabets, every 37th of the large ones
+    assert_same_ids(fast, reference, [f"a{c}b 1{c}2 '{c}\n{c} !{c}{c}" for c in sample])
 
 
-def test_unassigned_characters_go_to_the_reference() -> None:
-    fast, reference = fast_and_reference(trained("qwen2"))
-    newer = [chr(code) for code in range(0x32000, sys.maxunicode, 997) if unicodedata.category(chr(code)) == "Cn"]
-    assert len(newer) > 100
-    assert all_equal(fast, reference, [f"a{one}b 1{one}2" for one in newer])
+def test_unassigned_characters_are_encoded_by_the_reference() -> None:
+    fast, reference = fast_and_reference(train_tokenizer("qwen2"))
+    unassigned = [chr(code) for code in range(0x32000, sys.maxunicode, 997) if unicodedata.category(chr(code)) == "Cn"]
+    assert len(unassigned) > 100
+    assert_same_ids(fast, reference, [f"a{c}b 1{c}2" for c in unassigned])
 
 
 def test_long_runs_of_one_character_are_encoded() -> None:
-    fast, reference = fast_and_reference(trained("qwen2"))
-    assert all_equal(fast, reference, ["a" * 100_000, " " * 100_000, "\n" * 100_000, "我" * 100_000, "!1" * 50_000, ""])
-
-
-def test_added_words_are_found_in_texts() -> None:
-    tokenizer = trained("qwen2")
-    tokenizer.add_tokens([AddedToken("<tool>", special=False)])
-    fast, reference = fast_and_reference(tokenizer)
-    texts = ["call <tool> now", "nothing here", "<tool><tool>"]
-    assert all_equal(fast, reference, texts)
-    assert tokenizer.token_to_id("<tool>") in fast.encode(["call <tool> now"])[0]
+    fast, reference = fast_and_reference(train_tokenizer("qwen2"))
+    assert_same_ids(fast, reference, ["a" * 100_000, " " * 100_000, "\n" * 100_000, "我" * 100_000, "!1" * 50_000, ""])
 
 
 @pytest.mark.parametrize("word", ["café", "cafe\u0301"])
 def test_added_words_are_found_in_any_unicode_form(word: str) -> None:
-    """The reference composes a text, and a word, before it looks for the word."""
-    tokenizer = trained("qwen2")
+    """The reference applies NFC to the text and to the added word before the search."""
+    tokenizer = train_tokenizer("qwen2")
     tokenizer.add_tokens([AddedToken(word, special=False, normalized=True)])
     fast, reference = fast_and_reference(tokenizer)
     for text in ("a cafe\u0301 here", "a café here"):
         assert tokenizer.token_to_id(word) in reference.encode([text])[0]
-        assert all_equal(fast, reference, [text])
+        assert_same_ids(fast, reference, [text])
 
 
 def test_short_texts_use_the_reference() -> None:
-    short = TextEncoder(trained("gpt-2"))
+    short = TextEncoder(train_tokenizer("gpt-2"))
     short.encode(["a few words"])
     assert short.backend == ""
 
 
 def test_other_kinds_of_tokenizers_use_the_reference() -> None:
-    words = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    word_level = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    word_level.pre_tokenizer = pre_tokenizers.Whitespace()
     metaspace = Tokenizer(models.BPE({"▁": 0, "a": 1}, []))
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
     metaspace.decoder = decoders.Metaspace()
-    for other in (words, metaspace):
-        encoder = TextEncoder(other)
+    for tokenizer in (word_level, metaspace):
+        encoder = TextEncoder(tokenizer)
         encoder.encode(["a " * 50_000])
         assert encoder.backend == "tokenizers"
 
 
 def test_other_normalizers_use_the_reference() -> None:
-    tokenizer = trained("gpt-2")
+    tokenizer = train_tokenizer("gpt-2")
     tokenizer.normalizer = normalizers.Lowercase()
     encoder = TextEncoder(tokenizer)
     assert len(encoder.encode(["ABC " * 20_000])[0])
@@ -136,21 +115,21 @@ def test_other_normalizers_use_the_reference() -> None:
 
 
 def test_a_mismatch_during_encoding_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast, _ = fast_and_reference(trained("gpt-2"))
+    fast, _ = fast_and_reference(train_tokenizer("gpt-2"))
     assert fast._fast is not None
-    compose = functools.partial(unicodedata.normalize, "NFC")  # which the reference does not do
+    compose = functools.partial(unicodedata.normalize, "NFC")  # the reference does not normalize
     monkeypatch.setattr(fast._fast, "normalize", compose)
     with pytest.raises(EncoderMismatchError):
         fast.encode(["e\u0301 " * 100])
 
 
 def test_memory_is_bounded_for_texts_without_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_MAX_MEMORY_GROWTH", 8 * 2**20)
-    fast, _ = fast_and_reference(trained("gpt-2"))
+    monkeypatch.setattr(encoder_module, "_MAX_MEMORY_GROWTH", 8 * 2**20)
+    fast, _ = fast_and_reference(train_tokenizer("gpt-2"))
     letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz    ", np.uint8)
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     process, before = psutil.Process(), psutil.Process().memory_info().rss
     for _ in range(30):
-        text = letters[draw.integers(0, len(letters), 2**20)].tobytes().decode()
+        text = letters[rng.integers(0, len(letters), 2**20)].tobytes().decode()
         fast.encode([text[start : start + 4096] for start in range(0, len(text), 4096)])
-    assert process.memory_info().rss - before < 100 * 2**20  # without renewal it is 190
+    assert process.memory_info().rss - before < 100 * 2**20  # 190 MiB if the encoder is never renewed

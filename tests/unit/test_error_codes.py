@@ -1,4 +1,4 @@
-"""Classification of exceptions, texts of libraries, and exit codes."""
+"""Classification of exceptions, error texts and exit codes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from trainer_core import error_codes
 from trainer_core.messages import ExitCode, TraindeckError, codes, format_message, template
 
-TEXTS = Path(__file__).parent / "recorded" / "error_texts.jsonl"  # original texts of libraries and systems
+ERROR_TEXTS = Path(__file__).parent / "recorded" / "error_texts.jsonl"  # of libraries and operating systems
 
 
 def test_an_error_text_is_classified() -> None:
-    for case in map(json.loads, TEXTS.read_text(encoding="utf-8").splitlines()):
-        found = error_codes.classify_exception(case["text"])
-        assert found is not None, case
-        assert found.code == case["code"], case
+    for case in map(json.loads, ERROR_TEXTS.read_text(encoding="utf-8").splitlines()):
+        failure = error_codes.classify_exception(case["text"])
+        assert failure is not None, case
+        assert failure.code == case["code"], case
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_programming_error_is_not_classified(text: str) -> None:
     ],
 )
 def test_a_windows_exit_status_is_classified_and_shown_in_hexadecimal(status: int, code: str) -> None:
-    found = error_codes.classify_exit_code(status, "win32", crashed=True)
-    assert found is not None
-    assert found.code == code
-    assert found.detail == f"0x{status & 0xFFFFFFFF:08X}"
+    failure = error_codes.classify_exit_code(status, "win32", crashed=True)
+    assert failure is not None
+    assert failure.code == code
+    assert failure.detail == f"0x{status & 0xFFFFFFFF:08X}"
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_windows_exit_status_is_classified_and_shown_in_hexadecimal(status: in
 )
 def test_a_signal_is_classified_from_every_form_of_exit_code(number: int, code: str) -> None:
     forms = [(-number, False), (128 + number, False), (number, True)]  # by Python, by a shell, by Qt
-    found = [error_codes.classify_exit_code(status, "linux", crashed) for status, crashed in forms]
-    assert [failure.code for failure in found if failure] == [code] * 3
+    failures = [error_codes.classify_exit_code(status, "linux", crashed) for status, crashed in forms]
+    assert [failure.code for failure in failures if failure] == [code] * 3
 
 
 @pytest.mark.parametrize("platform", ["win32", "linux", "darwin"])
@@ -86,13 +86,13 @@ def test_exit_codes_of_the_trainer_are_not_classified(code: ExitCode, platform: 
     assert error_codes.classify_exit_code(code, platform) is None
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are not ended by signals there")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_a_real_crash_is_classified() -> None:
     crash = [sys.executable, "-c", "import faulthandler; faulthandler._sigsegv()"]
-    ended = subprocess.run(crash, capture_output=True, check=False)
-    found = error_codes.classify_exit_code(ended.returncode)
-    assert found is not None
-    assert (found.code, found.detail) == ("failure.access_violation", "SIGSEGV")
+    result = subprocess.run(crash, capture_output=True, check=False)
+    failure = error_codes.classify_exit_code(result.returncode)
+    assert failure is not None
+    assert (failure.code, failure.detail) == ("failure.access_violation", "SIGSEGV")
 
 
 def test_os_errors_are_classified_by_number() -> None:
@@ -103,18 +103,18 @@ def test_os_errors_are_classified_by_number() -> None:
         (errno.EIO, "failure.disk_error"),
         (errno.ENAMETOOLONG, "failure.path_too_long"),
     ):
-        found = error_codes.classify_exception(OSError(number, os.strerror(number), path))
-        assert found is not None
-        assert found.code == code
-        assert found.params.get("path", path) == path
+        failure = error_codes.classify_exception(OSError(number, os.strerror(number), path))
+        assert failure is not None
+        assert failure.code == code
+        assert failure.params.get("path", path) == path
 
 
 def test_the_last_output_is_used_if_the_exit_code_gives_no_cause() -> None:
     output = "terminate called\n  what():  [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
     from_output = [error_codes.classify_termination(code, output, "linux") for code in (-6, 1)]
-    assert [found.code for found in from_output if found] == ["failure.nccl_timeout"] * 2
-    warned = "UserWarning: CUDA initialization: Found no NVIDIA driver on your system."
-    killed = error_codes.classify_termination(-9, warned, "linux")
+    assert [failure.code for failure in from_output if failure] == ["failure.nccl_timeout"] * 2
+    warning = "UserWarning: CUDA initialization: Found no NVIDIA driver on your system."
+    killed = error_codes.classify_termination(-9, warning, "linux")
     assert killed is not None
     assert killed.code == "failure.killed"
     assert error_codes.classify_termination(0, output, "linux") is None
@@ -123,23 +123,23 @@ def test_the_last_output_is_used_if_the_exit_code_gives_no_cause() -> None:
 def test_a_decode_error_names_the_encoding() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff\xfe".decode("gbk")
-    found = error_codes.classify_exception(caught.value)
-    assert found is not None
-    assert "'gbk' codec can't decode byte 0xff" in format_message(found.code, found.params, "en")
+    failure = error_codes.classify_exception(caught.value)
+    assert failure is not None
+    assert "'gbk' codec can't decode byte 0xff" in format_message(failure.code, failure.params, "en")
 
 
 def test_the_cause_of_an_exception_is_classified() -> None:
     error = RuntimeError("saving failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    found = error_codes.classify_exception(error)
-    assert found is not None
-    assert found.code == "disk.full"
+    failure = error_codes.classify_exception(error)
+    assert failure is not None
+    assert failure.code == "disk.full"
 
 
 def test_an_error_with_a_code_keeps_it() -> None:
-    found = error_codes.classify_exception(TraindeckError("data.not_found", path="a.txt"))
-    assert found is not None
-    assert (found.code, found.params, found.exit_code) == ("data.not_found", {"path": "a.txt"}, ExitCode.DATA)
+    failure = error_codes.classify_exception(TraindeckError("data.not_found", path="a.txt"))
+    assert failure is not None
+    assert (failure.code, failure.params, failure.exit_code) == ("data.not_found", {"path": "a.txt"}, ExitCode.DATA)
 
 
 def test_a_cycle_of_causes_ends() -> None:
@@ -162,15 +162,15 @@ def test_only_transient_failures_allow_a_restart() -> None:
 
 
 def test_every_failure_has_a_message_and_a_pattern() -> None:
-    found = {
+    classified = {
         *error_codes.WINERROR_CODES.values(),
         *error_codes._ERRNO_CODES.values(),
         *(code for _, code in (*error_codes._ERROR_PATTERNS, *error_codes._CRASH_PATTERNS)),
         *error_codes.NTSTATUS_CODES.values(),
         *(code for _, code in error_codes.SIGNALS.values()),
     }
-    assert found <= set(codes())
-    assert set(codes("failure.")) <= found
+    assert classified <= set(codes())
+    assert set(codes("failure.")) <= classified
     assert set(codes()) >= error_codes.TRANSIENT_CODES
     for code in codes("failure."):
         assert template(code, "en")[1]
@@ -182,12 +182,12 @@ def run_command(raised: str) -> tuple[dict[str, object], int]:
     program = f"""
 import sys
 from trainer_core.command_runner import CommandContext
-with CommandContext("json") as job:
+with CommandContext("json") as context:
     raise {raised}
-sys.exit(job.exit_code)
+sys.exit(context.exit_code)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    return json.loads(ended.stdout.splitlines()[-1]), ended.returncode
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    return json.loads(result.stdout.splitlines()[-1]), result.returncode
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ sys.exit(job.exit_code)
     ],
 )
 def test_a_command_reports_a_classified_exception(raised: str, code: str, exit_code: ExitCode) -> None:
-    event, ended = run_command(raised)
-    assert (event["type"], event["code"], event["exit_code"], ended) == ("error", code, exit_code, exit_code)
+    event, returncode = run_command(raised)
+    assert (event["type"], event["code"], event["exit_code"], returncode) == ("error", code, exit_code, exit_code)
     assert "?" not in format_message(code, event["params"], "en")
     assert event["detail"]

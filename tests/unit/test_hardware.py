@@ -1,4 +1,4 @@
-"""Hardware probe and monitor: with a GPU, without one, and with one that reports little."""
+"""Hardware probe and monitor: with and without a GPU, and with a GPU that supports few queries."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.unit.fake_nvml import GIB, FakeNvml, refuse
+from tests.unit.fake_nvml import GIB, FakeNvml, raise_not_supported
+from tests.unit.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.system.hardware import free_vram, probe
 from trainer_core.system.hardware_monitor import HardwareMonitor, TorchMemoryQuery
 from trainer_core.system.memory import system_memory
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def sample(
@@ -34,7 +28,7 @@ def sample(
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(samples.append, 0.01, tmp_path, memory, library=nvml or FakeNvml())
     monitor.start()
-    wait_for(lambda: len(samples) >= count)
+    wait_until(lambda: len(samples) >= count)
     monitor.stop()
     return samples
 
@@ -50,16 +44,16 @@ def test_probe_describes_the_gpus() -> None:
     assert (first.name, first.vram_total, first.compute_capability) == ("NVIDIA RTX A6000", 48 * GIB, (8, 6))
     assert (second.name, second.vram_total, second.compute_capability) == ("Old Card", None, None)
     assert (first.bf16, second.bf16) == (True, None)
-    assert nvml.open == 0
+    assert nvml.sessions == 0
 
 
 def test_free_vram_finds_a_gpu_by_the_uuid_of_torch() -> None:
-    free = 36 * GIB - GIB // 2  # for CUDA itself
+    free = 36 * GIB - GIB // 2  # without the CUDA context
     assert free_vram("0a0b1c2d-0000", FakeNvml()) == free
     assert free_vram("GPU-0a0b1c2d-0000", FakeNvml()) == free
     assert free_vram("1a0b1c2d-0000", FakeNvml()) is None
     assert free_vram("another", FakeNvml()) is None
-    assert free_vram("0a0b1c2d-0000", FakeNvml(broken=9)) is None
+    assert free_vram("0a0b1c2d-0000", FakeNvml(init_error=9)) is None
 
 
 def test_the_cuda_version_of_the_driver_is_decoded() -> None:
@@ -72,13 +66,13 @@ def test_the_cuda_version_of_the_driver_is_decoded() -> None:
     ("error", "reason"), [(9, "driver_not_loaded"), (12, "no_library"), (18, "driver_mismatch"), (999, "nvml_error")]
 )
 def test_probe_reports_why_nvml_failed(error: int, reason: str) -> None:
-    machine = probe(FakeNvml(broken=error))
+    machine = probe(FakeNvml(init_error=error))
     assert (machine.gpus, machine.no_gpu_reason, machine.driver_version) == ((), reason, None)
     assert machine.no_gpu_detail
 
 
-def test_a_driver_without_a_gpu_differs_from_no_driver() -> None:
-    machine = probe(FakeNvml(cards=0))
+def test_a_driver_without_a_gpu_is_reported_as_no_devices() -> None:
+    machine = probe(FakeNvml(gpus=0))
     assert (machine.no_gpu_reason, machine.driver_version) == ("no_devices", "580.65.06")
 
 
@@ -87,7 +81,7 @@ def test_probe_reports_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> Non
     assert probe().no_gpu_reason == "no_package"
 
 
-def test_the_real_machine_can_be_probed() -> None:
+def test_this_machine_can_be_probed() -> None:
     machine = probe()
     assert bool(machine.gpus) == (machine.no_gpu_reason is None)
     assert machine.ram_total >= machine.ram_available > 0
@@ -99,26 +93,26 @@ def test_the_real_machine_can_be_probed() -> None:
 # --- monitor -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no affinity")
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no CPU affinity")
 def test_usable_threads_respect_the_processor_affinity() -> None:
-    one = {
+    set_affinity = {
         "win32": "from ctypes import *; WinDLL('kernel32').SetProcessAffinityMask(c_void_p(-1), c_size_t(1))",
         "linux": "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
     }[sys.platform]
     script = "from trainer_core.system import hardware as h; print(h.usable_threads(), h.probe().cpu_threads)"
-    assert subprocess.check_output([sys.executable, "-c", f"{one}; {script}"]).split() == [b"1", b"1"]
+    assert subprocess.check_output([sys.executable, "-c", f"{set_affinity}; {script}"]).split() == [b"1", b"1"]
 
 
 def test_values_that_a_gpu_does_not_report_are_none(tmp_path: Path) -> None:
-    gpu, silent = sample(tmp_path, nvml=FakeNvml(throttle=0x4 | 0x20 | 0x1))[0].gpus
+    gpu, limited = sample(tmp_path, nvml=FakeNvml(throttle=0x4 | 0x20 | 0x1))[0].gpus
     assert (gpu.utilization, gpu.vram_used, gpu.vram_total) == (0.87, 12 * GIB, 48 * GIB)
     assert (gpu.power_w, gpu.power_limit_w, gpu.temperature_c, gpu.clock_mhz) == (250.5, 300.0, 71.0, 1800)
     assert gpu.throttle == ["power", "thermal"]
-    assert silent == protocol.Gpu(index=1, name="Old Card", vram_used=GIB)
+    assert limited == protocol.Gpu(index=1, name="Old Card", vram_used=GIB)
 
 
 def test_the_host_is_sampled_without_a_gpu(tmp_path: Path) -> None:
-    (event,) = sample(tmp_path, nvml=FakeNvml(broken=12))[:1]
+    (event,) = sample(tmp_path, nvml=FakeNvml(init_error=12))[:1]
     assert event.gpus == []
     assert 0 < event.host.ram_used < event.host.ram_total == system_memory().total
     assert event.host.rss > 10 * 2**20
@@ -126,11 +120,11 @@ def test_the_host_is_sampled_without_a_gpu(tmp_path: Path) -> None:
     assert event.host.disk_free > 0
 
 
-def test_the_real_machine_can_be_sampled(tmp_path: Path) -> None:
+def test_this_machine_can_be_sampled(tmp_path: Path) -> None:
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(samples.append, 0.01, tmp_path / "new")
     monitor.start()
-    wait_for(lambda: len(samples) >= 3)
+    wait_until(lambda: len(samples) >= 3)
     monitor.stop()
     assert protocol.decode_event(protocol.encode(samples[-1])) == samples[-1]
 
@@ -167,10 +161,10 @@ def test_cpu_utilization_is_sampled(tmp_path: Path) -> None:
 
 
 def test_a_system_without_processor_times_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def fail() -> None:
         raise OSError(1, "Invalid function")
 
-    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    monkeypatch.setattr(psutil, "cpu_times", fail)
     assert sample(tmp_path)[0].host.cpu == 0.0
 
 
@@ -181,25 +175,25 @@ def test_the_memory_of_torch_is_assigned_to_its_gpu(tmp_path: Path, uuid: str, o
 
 
 class EnergyNvml(FakeNvml):
-    """Three GPUs with energy counters, except GPU `without`."""
+    """Three GPUs with energy counters, except GPU number `without`."""
 
     def __init__(self, without: int | None = None) -> None:
-        super().__init__(cards=3)
+        super().__init__(gpus=3)
         self.without, self.energy_mj = without, 5_000_000
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, card: int) -> int:
-        return refuse() if card == self.without else self.energy_mj * (card + 1)
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        return raise_not_supported() if handle == self.without else self.energy_mj * (handle + 1)
 
 
 def measure_energy(tmp_path: Path, nvml: EnergyNvml, other_uuids: list[str]) -> float | None:
-    """Joules after GPU 0 has used 100 J since the first sample, and GPU 1 200 J."""
+    """Return the measured energy after GPU 0 has used 100 J and GPU 1 200 J since the first sample."""
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(
         samples.append, 0.01, tmp_path, lambda: ("0a0b1c2d-0000", 5, 7), library=nvml, other_gpu_uuids=other_uuids
     )
     assert monitor.energy_j() is None
     monitor.start()
-    wait_for(lambda: len(samples) >= 1)
+    wait_until(lambda: len(samples) >= 1)
     nvml.energy_mj += 100_000
     try:
         return monitor.energy_j()
@@ -226,7 +220,7 @@ def test_the_monitor_survives_a_failing_callback(tmp_path: Path, caplog: pytest.
 
     monitor = HardwareMonitor(fail, 0.01, tmp_path, library=FakeNvml())
     monitor.start()
-    wait_for(lambda: len(calls) >= 3)
+    wait_until(lambda: len(calls) >= 3)
     monitor.stop()
     assert "callback failed" in caplog.text
 
@@ -236,12 +230,12 @@ def test_stop_ends_the_thread_and_shuts_nvml_down(tmp_path: Path) -> None:
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(samples.append, 3600.0, tmp_path, library=nvml)
     monitor.start()
-    wait_for(lambda: len(samples) == 1)
-    assert nvml.open == 1
+    wait_until(lambda: len(samples) == 1)
+    assert nvml.sessions == 1
     start = time.monotonic()
     monitor.stop()
     assert time.monotonic() - start < 1.0
-    assert nvml.open == 0
+    assert nvml.sessions == 0
     assert "hardware" not in [thread.name for thread in threading.enumerate()]
 
 
@@ -256,9 +250,9 @@ def test_the_interval_can_be_changed(tmp_path: Path) -> None:
     samples: list[protocol.Hardware] = []
     monitor = HardwareMonitor(samples.append, 3600.0, tmp_path, library=FakeNvml())
     monitor.start()
-    wait_for(lambda: len(samples) == 1)
+    wait_until(lambda: len(samples) == 1)
     monitor.set_interval(0.01)
-    wait_for(lambda: len(samples) >= 5)
+    wait_until(lambda: len(samples) >= 5)
     monitor.stop()
 
 

@@ -41,12 +41,12 @@ def phase(step: int) -> protocol.Phase:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Runs whose files were read."""
-    read: list[Path] = []
-    real = run_dir.summarize
-    monkeypatch.setattr(run_dir, "summarize", lambda run: (read.append(run.path), real(run))[1])
-    return read
+def read_runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Paths of the runs whose files were read."""
+    paths: list[Path] = []
+    summarize = run_dir.summarize
+    monkeypatch.setattr(run_dir, "summarize", lambda run: (paths.append(run.path), summarize(run))[1])
+    return paths
 
 
 def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
@@ -60,44 +60,44 @@ def test_a_missing_folder_has_no_runs(tmp_path: Path) -> None:
     assert RunHistory(tmp_path / "none").refresh() == []
 
 
-def test_an_unchanged_run_is_not_read_again(tmp_path: Path, counted: list[Path]) -> None:
+def test_an_unchanged_run_is_not_read_again(tmp_path: Path, read_runs: list[Path]) -> None:
     first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
-    found = RunHistory(tmp_path)
-    found.refresh()
-    found.refresh()
-    assert sorted(counted) == [first, second]
+    history = RunHistory(tmp_path)
+    history.refresh()
+    history.refresh()
+    assert sorted(read_runs) == [first, second]
     with (second / "events.jsonl").open("ab") as file:
         file.write(protocol.encode(protocol.Done(t=9.0, reason="finished", steps=1, total_steps=1)))
-    assert {run.name: run.state for run in found.refresh()} == {"a": "interrupted", "b": "finished"}
-    assert counted[2:] == [second]
+    assert {run.name: run.state for run in history.refresh()} == {"a": "interrupted", "b": "finished"}
+    assert read_runs[2:] == [second]
 
 
-def test_a_run_is_running_only_while_its_owner_is_alive(tmp_path: Path) -> None:
+def test_a_run_is_running_only_while_its_process_exists(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    found = RunHistory(tmp_path)
-    assert found.refresh()[0].state == "interrupted"
+    history = RunHistory(tmp_path)
+    assert history.refresh()[0].state == "interrupted"
     lock(path)
-    assert found.refresh()[0].state == "running"
+    assert history.refresh()[0].state == "running"
     (path / "run.lock").write_text(json.dumps({"pid": os.getpid(), "started": 5.0}), encoding="utf-8")
-    assert found.refresh()[0].state == "interrupted"
+    assert history.refresh()[0].state == "interrupted"
 
 
 def test_a_deleted_run_is_removed_from_the_list(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    found = RunHistory(tmp_path)
-    assert len(found.refresh()) == 1
+    history = RunHistory(tmp_path)
+    assert len(history.refresh()) == 1
     (path / "config.yaml").unlink()
-    assert found.refresh() == []
-    assert found.get(path) is None
+    assert history.refresh() == []
+    assert history.get(path) is None
 
 
-def test_a_refresh_reads_one_run_per_iteration(tmp_path: Path, counted: list[Path]) -> None:
+def test_a_refresh_reads_one_run_per_iteration(tmp_path: Path, read_runs: list[Path]) -> None:
     for number in range(3):
         make_run(tmp_path, f"r{number}", float(number))
     slices = RunHistory(tmp_path).iter_refresh()
-    for read in (1, 2, 3):
+    for count in (1, 2, 3):
         next(slices)
-        assert len(counted) == read
+        assert len(read_runs) == count
 
 
 def test_events_are_read_in_order_and_damaged_lines_are_skipped(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_a_long_run_is_read_in_short_slices(tmp_path: Path) -> None:
     (path / "events.jsonl").write_bytes(line * 300_000)
     slices, longest, events, fraction = run_list.read_events(path), 0.0, 0, 0.0
     gc.collect()
-    gc.freeze()  # a collection would visit the objects of all earlier tests
+    gc.freeze()  # exclude the objects of earlier tests from garbage collection
     before = time.thread_time()
-    for found, fraction in slices:  # noqa: B007 - the last one
-        events += len(found)
+    for batch, fraction in slices:  # noqa: B007 - the last one
+        events += len(batch)
         longest, before = max(longest, time.thread_time() - before), time.thread_time()
     gc.unfreeze()
     assert (events, fraction) == (300_000, 1.0)

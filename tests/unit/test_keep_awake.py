@@ -1,4 +1,4 @@
-"""Sleep is prevented during training, except in pauses."""
+"""Prevention of sleep during training, but not during pauses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.recording_sink import RecordingSink
+from tests.unit.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.run_context import RunContext
@@ -24,7 +24,7 @@ from trainer_core.wire import EventDispatcher
 ROOT = Path(__file__).resolve().parents[2]
 requires_posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows uses a thread")
 
-# Like systemd's: active while its command runs. Each process writes a file with its PID and arguments.
+# Imitates systemd-inhibit: it is active while its command runs. Writes its PID and arguments to a file.
 INHIBITOR = """#!/bin/sh
 printf '%s\\n' "$$" "$@" > "$INHIBITORS/$$.tmp"
 mv "$INHIBITORS/$$.tmp" "$INHIBITORS/$$"
@@ -48,46 +48,39 @@ def inhibitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def running(folder: Path) -> list[Path]:
+def active(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.suffix != ".tmp"]
 
 
 @requires_posix
 def test_sleep_is_inhibited_inside_the_context(inhibitors: Path) -> None:
     with inhibit_sleep():
-        wait_until(lambda: running(inhibitors))
-        number, *arguments = running(inhibitors)[0].read_text(encoding="utf-8").split("\n")
+        wait_until(lambda: active(inhibitors))
+        pid, *arguments = active(inhibitors)[0].read_text(encoding="utf-8").split("\n")
         assert "--what=sleep:idle" in arguments
-    assert not running(inhibitors)
-    assert not psutil.pid_exists(int(number))
+    assert not active(inhibitors)
+    assert not psutil.pid_exists(int(pid))
 
 
 @requires_posix
 def test_a_pause_allows_sleep(inhibitors: Path) -> None:
     reading, writing = os.pipe()
-    session = RunContext(EventDispatcher(RecordingSink()), CommandReader(reading))
+    run = RunContext(EventDispatcher(RecordingSink()), CommandReader(reading))
     counts: list[int] = []
 
     def record_and_resume() -> None:
-        counts.append(len(running(inhibitors)))
+        counts.append(len(active(inhibitors)))
         os.write(writing, protocol.encode(protocol.Resume()))
 
-    with prevent_sleep(session, enabled=True):
-        wait_until(lambda: running(inhibitors))
+    with prevent_sleep(run, enabled=True):
+        wait_until(lambda: active(inhibitors))
         os.write(writing, protocol.encode(protocol.Pause()))
         threading.Timer(0.3, record_and_resume).start()
-        session.poll()
-        wait_until(lambda: running(inhibitors))
+        run.poll()
+        wait_until(lambda: active(inhibitors))
     assert counts == [0]
-    assert not running(inhibitors)
-    assert session.pause_contexts == []
+    assert not active(inhibitors)
+    assert run.pause_contexts == []
 
 
 @requires_posix
@@ -97,21 +90,21 @@ def test_the_inhibitor_ends_with_a_killed_process(inhibitors: Path) -> None:
         "with inhibit_sleep():\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
-    wait_until(lambda: running(inhibitors))
+    wait_until(lambda: active(inhibitors))
     process.kill()
     process.wait()
-    wait_until(lambda: not running(inhibitors))
+    wait_until(lambda: not active(inhibitors))
 
 
 def test_nothing_is_inhibited_if_disabled(inhibitors: Path) -> None:
-    session = RunContext(EventDispatcher(RecordingSink()))
-    with prevent_sleep(session, enabled=False):
-        assert session.pause_contexts == []
-    assert not running(inhibitors)
+    run = RunContext(EventDispatcher(RecordingSink()))
+    with prevent_sleep(run, enabled=False):
+        assert run.pause_contexts == []
+    assert not active(inhibitors)
 
 
 @pytest.mark.parametrize(
-    "program", ["#!/bin/sh\nexit 1\n", "no program at all", None], ids=["refused", "broken", "missing"]
+    "program", ["#!/bin/sh\nexit 1\n", "not a program", None], ids=["fails", "has an invalid format", "is missing"]
 )
 def test_a_failing_inhibitor_is_ignored(program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if program is not None:
@@ -120,24 +113,24 @@ def test_a_failing_inhibitor_is_ignored(program: str | None, tmp_path: Path, mon
         with contextlib.suppress(OSError):
             (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = False
+    entered = False
     with inhibit_sleep():
-        done = True
-    assert done
+        entered = True
+    assert entered
 
 
-@pytest.mark.skipif(sys.platform not in ("linux", "win32"), reason="no such clock")
-def test_suspended_time_is_the_difference_of_two_clocks() -> None:
+@pytest.mark.skipif(sys.platform not in ("linux", "win32"), reason="no clock that excludes sleep")
+def test_suspended_time_does_not_increase_without_sleep() -> None:
     before = suspended_s()
     time.sleep(0.3)
     after = suspended_s()
     assert before is not None
     assert after is not None
     assert after - before == pytest.approx(0, abs=0.25)
-    if sys.platform == "linux":  # in a time namespace, if allowed, the clock is as after a sleep of 90 minutes
+    if sys.platform == "linux":  # a time namespace, where allowed, simulates 90 minutes of sleep
         script = "from trainer_core.system.keep_awake import suspended_s\nprint(suspended_s())"
         command = ["unshare", "--time", "--fork", "--boottime", "5400", sys.executable, "-c", script]
         with contextlib.suppress(OSError):
-            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
-            if done.returncode == 0:
-                assert float(done.stdout) == pytest.approx(after + 5400, abs=5)
+            result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+            if result.returncode == 0:
+                assert float(result.stdout) == pytest.approx(after + 5400, abs=5)

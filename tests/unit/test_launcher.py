@@ -1,4 +1,4 @@
-"""Rules of the launcher: Python, torch build and its sources, setup, start."""
+"""Launcher: selection of Python and of the torch build, setup, start."""
 
 import ast
 import os
@@ -26,14 +26,14 @@ from launcher.environment import Environment, current_environment
 from launcher.messages import message
 
 ROOT = Path(__file__).resolve().parents[2]
-posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are shell scripts")
+requires_posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are shell scripts")
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project folder as the folder of the launcher."""
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
-    (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
+    (tmp_path / "constraints.txt").write_text("# Pins\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
@@ -47,17 +47,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fake_python(tmp_path: Path) -> Callable[..., str]:
-    """Write a script that runs Python code after `change`, or the shell code `instead`."""
+    """Write an executable that runs Python after the statements `change`, or the shell code `instead`."""
 
-    def make(name: str, change: str = "pass", instead: str = "") -> str:
+    def write(name: str, change: str = "pass", instead: str = "") -> str:
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
-        real = f'exec "{sys.executable}" -c "import sys; {change}; exec(sys.argv[1])" "$2"'
-        path.write_text(f"#!/bin/sh\n{instead or real}\n", encoding="utf-8")
+        command = f'exec "{sys.executable}" -c "import sys; {change}; exec(sys.argv[1])" "$2"'
+        path.write_text(f"#!/bin/sh\n{instead or command}\n", encoding="utf-8")
         path.chmod(0o755)
         return str(path)
 
-    return make
+    return write
 
 
 def set_candidates(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
@@ -78,16 +78,16 @@ def test_the_launcher_parses_under_python_3_6_and_imports_only_the_standard_libr
         assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, "launcher"}, file
 
 
-@posix
+@requires_posix
 def test_the_first_usable_python_is_selected(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    dead_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    broken_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
     silent = fake_python("python3.12", instead="exit 0")
-    good = fake_python("python3.11")
-    set_candidates(monkeypatch, [dead_shim], [silent], [good])
+    working = fake_python("python3.11")
+    set_candidates(monkeypatch, [broken_shim], [silent], [working])
     assert Path(pythons.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
 
 
-@posix
+@requires_posix
 def test_each_rejected_python_is_listed_with_reason_and_remedy(
     fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +103,7 @@ def test_each_rejected_python_is_listed_with_reason_and_remedy(
     with pytest.raises(failures.SetupError) as error:
         pythons.find_python()
     text = str(error.value)
-    for part in (
+    for line in (
         "old: Python 3.10 is too old",
         "new: Python 3.14 is too new",
         "bare: Python 3.11 has no venv module. On Debian and Ubuntu: sudo apt install python3-venv".replace(
@@ -114,14 +114,14 @@ def test_each_rejected_python_is_listed_with_reason_and_remedy(
         "/nowhere/python: does not run",
         "Install",
     ):
-        assert part in text
+        assert line in text
 
 
-@posix
+@requires_posix
 def test_the_microsoft_store_placeholder_is_never_run(
     fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    marker = tmp_path / "was run"
+    marker = tmp_path / "executed"
     stub = fake_python("C:\\Users\\x\\AppData\\Local\\Microsoft\\WindowsApps\\python.exe", instead=f"touch '{marker}'")
     set_candidates(monkeypatch, [stub])
     with pytest.raises(failures.SetupError, match="Microsoft Store placeholder"):
@@ -129,14 +129,14 @@ def test_the_microsoft_store_placeholder_is_never_run(
     assert not marker.exists()
 
 
-@posix
-def test_a_candidate_may_have_arguments(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+@requires_posix
+def test_a_candidate_can_have_arguments(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = fake_python("py launcher", instead=f'[ "$1" = -3.12 ] || exit 9\nshift\nexec "{sys.executable}" "$@"')
     set_candidates(monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
     assert pythons.find_python()
 
 
-@posix
+@requires_posix
 def test_every_python_on_the_path_is_a_candidate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -157,14 +157,14 @@ def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "card", "windows", "tag"),
+    ("driver", "capability", "windows", "tag"),
     [
         ("581.29", 8.9, True, "cu130"),
         ("580.88", 0.0, True, "cu130"),
         ("580.65.06", 9.0, False, "cu130"),
         ("580.60.01", 9.0, False, "cu126"),  # before the first 13.0 driver on Linux
         ("610.10", 12.0, True, "cu130"),
-        ("581.29", 6.1, True, "cu126"),  # Pascal: CUDA 13 has no code for it
+        ("581.29", 6.1, True, "cu126"),  # CUDA 13 does not support Pascal
         ("566.36", 8.6, True, "cu126"),
         ("528.33", 7.5, True, "cu126"),
         ("528.24", 7.5, True, "cpu"),
@@ -175,8 +175,10 @@ def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
         ("581.29", 3.5, True, "cpu"),
     ],
 )
-def test_the_torch_build_depends_on_driver_and_gpu(driver: str, card: float, windows: bool, tag: str) -> None:
-    chosen, reason = torch_builds.choose_torch(torch_builds.Driver(driver, card), windows)
+def test_the_torch_build_depends_on_the_driver_and_the_gpu(
+    driver: str, capability: float, windows: bool, tag: str
+) -> None:
+    chosen, reason = torch_builds.choose_torch(torch_builds.Driver(driver, capability), windows)
     assert chosen == tag
     assert reason.startswith("WARNING") == (tag == "cpu")
 
@@ -188,7 +190,7 @@ def test_only_an_unresponsive_driver_warns_about_the_cpu_build() -> None:
     assert reason.startswith("WARNING")
 
 
-@posix
+@requires_posix
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
@@ -219,15 +221,15 @@ def test_configured_sources_precede_the_torch_index() -> None:
 
 
 def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() -> None:
-    def plain(tag: str, platform: str) -> list[str | None]:
+    def warnings(tag: str, platform: str) -> list[str | None]:
         sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
         return [source.warning for source in sources if source.version == "2.13.0"]
 
-    assert plain("cpu", "win32") == [None]
-    assert plain("cu130", "win32") == []
-    assert plain("cu130", "linux") == [None]
-    assert plain("cu126", "linux") == []
-    [warning] = plain("cpu", "linux")
+    assert warnings("cpu", "win32") == [None]
+    assert warnings("cu130", "win32") == []
+    assert warnings("cu130", "linux") == [None]
+    assert warnings("cu126", "linux") == []
+    [warning] = warnings("cpu", "linux")
     assert warning is not None
     assert "several GB" in warning
     assert torch_builds.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
@@ -243,9 +245,9 @@ def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
 def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
     assert torch_builds.find_mirror("") is None
     assert torch_builds.find_mirror("https://pypi.lab/simple") == torch_builds.Mirror("https://pypi.lab/simple", "")
-    both = torch_builds.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
-    assert both is not None
-    assert both.torch == "https://wheels.lab/whl/{tag}"
+    mirror = torch_builds.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+    assert mirror is not None
+    assert mirror.torch == "https://wheels.lab/whl/{tag}"
     with pytest.raises(failures.SetupError, match="tsinghua"):
         torch_builds.find_mirror("tsingua")
 
@@ -291,11 +293,11 @@ def test_a_package_without_the_installer_file_is_incomplete(tmp_path: Path) -> N
     assert "~umpy" in str(current_environment().incomplete_reason())
 
 
-def test_user_pins_override_ours_and_the_torch_build_overrides_both(tmp_path: Path) -> None:
+def test_user_constraints_override_those_of_the_project_and_the_torch_build_overrides_both(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
-    own = tmp_path / "own.txt"
-    own.write_text("# mine\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
-    written = Path(packages.write_constraints(current_environment(), str(own), "torch===2.13.0+cpu")).read_text(
+    user_file = tmp_path / "user.txt"
+    user_file.write_text("# user\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
+    written = Path(packages.write_constraints(current_environment(), str(user_file), "torch===2.13.0+cpu")).read_text(
         encoding="utf-8"
     )
     pins = [line for line in written.splitlines() if not line.startswith("#")]
@@ -405,7 +407,9 @@ def test_long_windows_paths_are_reported_before_any_download(tmp_path: Path, mon
 
 
 @pytest.mark.usefixtures("windows")
-def test_runs_are_stored_elsewhere_unless_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_stored_elsewhere_unless_the_project_folder_has_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = deep_folder(tmp_path, monkeypatch)
     assert processes.child_env()["TRAINDECK_HOME"] == str(Path.home() / "Traindeck")
     (root / "runs").mkdir()
@@ -426,7 +430,7 @@ def test_the_setup_lock_is_exclusive() -> None:
 # --- start ------------------------------------------------------------------------------------------------
 
 
-@posix
+@requires_posix
 def test_all_checks_run_and_the_first_failure_sets_the_exit_code(
     fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -507,6 +511,5 @@ def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
     environment = Environment(tmp_path)
     environment.write_state({"complete": True, "tag": "cu126"})
     monkeypatch.setattr(choices, "query_driver", lambda: driver)
-    found = choices.torch_change_reason(environment, {"torch": ""})
-    assert (found or "") == reason
+    assert (choices.torch_change_reason(environment, {"torch": ""}) or "") == reason
     assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "a chosen build is kept"

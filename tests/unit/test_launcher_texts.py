@@ -23,9 +23,10 @@ def message_calls() -> Iterator[tuple[str, set[str], str]]:
     for file in FILES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message":
+                parameters = {str(keyword.arg) for keyword in node.keywords}
                 for key in ast.walk(node.args[0]):
                     if isinstance(key, ast.Constant):
-                        yield str(key.value), {str(word.arg) for word in node.keywords}, f"{file.name}:{node.lineno}"
+                        yield str(key.value), parameters, f"{file.name}:{node.lineno}"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -68,6 +69,6 @@ def test_messages_use_the_language_of_the_terminal(
     assert message("launcher.reason.chosen") == expected
 
 
-def test_a_text_is_cut_or_padded_to_the_width() -> None:
+def test_a_text_is_truncated_or_padded_to_the_width() -> None:
     assert messages.fit_to_width("安装 a", 9) == "安装 a   "
     assert messages.fit_to_width("安装安装安装", 6) == "安装  "

@@ -1,4 +1,4 @@
-"""The log of a run: levels of events, and a bounded number of entries."""
+"""Log of a run: levels of events, and the limited number of entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from app.core.log_store import Level, LogStore
 from trainer_core import protocol
 from trainer_core.docgen import examples
 
-SAMPLES: dict[type, Level | None] = {
+LEVELS: dict[type, Level | None] = {
     protocol.Hello: "info",
     protocol.Ready: "info",
     protocol.Phase: "info",
@@ -31,12 +31,12 @@ def phase(step: int) -> protocol.Phase:
 
 
 def test_events_have_a_level_and_measurements_are_not_logged() -> None:
-    for kind, level in SAMPLES.items():
+    for kind, level in LEVELS.items():
         entry = LogStore().add(examples.EVENTS[kind])
         assert (entry.level if entry else None) == level, kind
 
 
-def test_resolved_advice_and_rejected_commands_have_other_levels() -> None:
+def test_the_level_depends_on_whether_advice_is_resolved_or_a_command_rejected() -> None:
     log = LogStore()
     resolved = log.add(protocol.Advice(code="hardware.no_nvml", resolved=True))
     rejected = log.add(protocol.Ack(command="set", accepted=False, reason="no"))

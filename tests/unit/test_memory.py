@@ -21,13 +21,12 @@ def write_group(folder: Path, limit: str, used: int, cached: int) -> None:
     (folder / "memory.stat").write_text("".join(f"{name} {size}\n" for name, size in stat.items()))
 
 
-def test_the_lowest_limit_of_the_enclosing_groups_counts(tmp_path: Path) -> None:
+def test_the_lowest_limit_of_the_enclosing_groups_applies(tmp_path: Path) -> None:
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
     groups.write_text("3:cpuset:/elsewhere\n0::/outer/inner\n")
     write_group(root / "outer", str(900 * MIB), 500 * MIB, 100 * MIB)
     write_group(root / "outer" / "inner", "max", 400 * MIB, 0)
-    found = list(memory.cgroup_limits(groups, root))
-    assert min(found) == (900 * MIB, 400 * MIB), "reclaimable caches are free"
+    assert min(memory.cgroup_limits(groups, root)) == (900 * MIB, 400 * MIB), "file caches count as free"
 
 
 def test_a_group_that_is_not_visible_inside_a_container_is_read_from_the_root(tmp_path: Path) -> None:
@@ -49,6 +48,6 @@ def test_system_memory_respects_the_group_limit(tmp_path: Path, monkeypatch: pyt
 
 def test_system_memory_without_groups_is_that_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_CGROUP_FILE", tmp_path / "none")
-    found = memory.system_memory()
-    assert found.total == psutil.virtual_memory().total
-    assert 0 < found.available < found.total
+    system = memory.system_memory()
+    assert system.total == psutil.virtual_memory().total
+    assert 0 < system.available < system.total

@@ -1,4 +1,4 @@
-"""The message catalogue: complete, in both languages, and tolerant of missing parameters."""
+"""Message catalogue: complete in both languages, robust to missing parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENDERS = {"TraindeckError", "warn", "advise", "Warn", "Advice", "Error"}
 
 
 def codes_in(source: Path) -> Iterator[tuple[str, int]]:
-    """Codes that a file sends: a string literal given first, or as `code=`, to something that takes a code."""
+    """Yield code and line of each string literal that is the first or the `code` argument of a call to SENDERS."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
@@ -32,21 +32,21 @@ def codes_in(source: Path) -> Iterator[tuple[str, int]]:
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name not in SENDERS:
             continue
-        for value in [*node.args[:1], *(given.value for given in node.keywords if given.arg == "code")]:
-            for leaf in ast.walk(value):  # also both sides of `a if … else b`
+        for value in [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "code")]:
+            for leaf in ast.walk(value):  # also both branches of `a if … else b`
                 if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str):
                     yield leaf.value, node.lineno
 
 
-def test_every_code_sent_in_the_sources_is_in_the_catalogue() -> None:
-    sent = [
+def test_every_code_in_the_sources_is_in_the_catalogue() -> None:
+    emitted = [
         (f"{path.relative_to(ROOT)}:{line}", code)
         for folder in ("trainer_core", "app")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for code, line in codes_in(path)
     ]
-    assert len(sent) > 20
-    assert [(where, code) for where, code in sent if not is_known(code)] == []
+    assert len(emitted) > 20
+    assert [(location, code) for location, code in emitted if not is_known(code)] == []
 
 
 def test_every_message_is_formatted_without_parameters() -> None:
@@ -100,9 +100,9 @@ def test_the_terminal_language_follows_the_environment(
 
 
 def test_the_full_stop_of_a_reason_is_removed() -> None:
-    """Windows says so in Chinese; its English words end in a plain one, which Python takes away."""
-    told = format_message("disk.not_writable", {"path": "a?", "reason": "文件名、目录名或卷标语法不正确。"}, "zh")
-    assert "不正确。请" in told
+    """Windows messages in Chinese end with a full stop. Python removes that of English messages."""
+    text = format_message("disk.not_writable", {"path": "a?", "reason": "文件名、目录名或卷标语法不正确。"}, "zh")
+    assert "不正确。请" in text
     assert ".." not in format_message("disk.not_writable", {"path": "a?", "reason": "Not a name."}, "en")
 
 
@@ -110,10 +110,10 @@ def test_amounts_from_1_gib_are_shown_in_gib() -> None:
     params = {"path": "D:", "needed_mib": 13_005, "free_mib": 12_996, "saved": 1, "step": 2}
     for code in ("check.nothing_fits", "check.disk", "disk.full", "disk.waiting", "disk.unsaved", "pause.memory_taken"):
         for language in ("en", "zh"):
-            told = format_message(code, params, language)
-            assert "12.70 GiB" in told
-            assert "12.69 GiB" in told
-            assert "MiB" not in told
+            text = format_message(code, params, language)
+            assert "12.70 GiB" in text
+            assert "12.69 GiB" in text
+            assert "MiB" not in text
     assert "1023 MiB 显存，其他程序只留下 1.00 GiB。" in format_message(
         "pause.memory_taken", {"needed_mib": 1023, "free_mib": 1024}, "zh"
     )

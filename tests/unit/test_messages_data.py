@@ -18,14 +18,14 @@ DATA = Path(__file__).resolve().parents[2] / "trainer_core" / "data"
 
 
 def reasons_of_columns() -> list[str]:
-    """The texts of every `BadRow(…)` in columns.py, their holes filled."""
-    found = []
+    """Return the text of every `BadRow(…)` in columns.py, with “列” in place of expressions."""
+    reasons = []
     for node in ast.walk(ast.parse((DATA / "columns.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BadRow":
             text = node.args[0]
             parts = text.values if isinstance(text, ast.JoinedStr) else [text]
-            found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "列" for part in parts))
-    return found
+            reasons.append("".join(str(part.value) if isinstance(part, ast.Constant) else "列" for part in parts))
+    return reasons
 
 
 def test_every_bad_row_reason_is_translated() -> None:
@@ -72,18 +72,18 @@ def test_unknown_reasons_are_unchanged() -> None:
 
 
 def test_messages_translate_position_and_reason() -> None:
-    values = {"path": "a.jsonl", "position": "line 17", "reason": "“text” is missing"}
-    assert format_message("data.bad_row", values, "zh").startswith("a.jsonl 的第 17 行无效：缺少“text”。")
-    assert format_message("data.bad_row", values, "en").startswith("a.jsonl, line 17, is invalid: “text” is missing.")
+    params = {"path": "a.jsonl", "position": "line 17", "reason": "“text” is missing"}
+    assert format_message("data.bad_row", params, "zh").startswith("a.jsonl 的第 17 行无效：缺少“text”。")
+    assert format_message("data.bad_row", params, "en").startswith("a.jsonl, line 17, is invalid: “text” is missing.")
 
 
 def test_allowed_values_are_translated() -> None:
     for knob in knobs().values():
         if knob.kind not in ("choice", "bool") and not knob.shape:
-            params = translate_params({"allowed": knob.allowed()}, "zh")["allowed"]
-            assert not re.search("[A-Za-z]{2,}", str(params)), knob.name
-    params = format_message("config.bad_value", {"allowed": "a number > 0 and <= 10"}, "zh")
-    assert params.endswith("允许的值：数值，> 0 且 <= 10。")
+            allowed = translate_params({"allowed": knob.allowed()}, "zh")["allowed"]
+            assert not re.search("[A-Za-z]{2,}", str(allowed)), knob.name
+    text = format_message("config.bad_value", {"allowed": "a number > 0 and <= 10"}, "zh")
+    assert text.endswith("允许的值：数值，> 0 且 <= 10。")
 
 
 def test_phrases_with_braces_are_translated() -> None:
