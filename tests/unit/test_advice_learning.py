@@ -93,7 +93,7 @@ def test_a_loss_near_zero_that_doubles_is_not_a_spike() -> None:
     assert SimulatedRun().start_training().steps(100, loss=0.05).losses(*[0.004, 0.008] * 30).codes == []
 
 
-def test_overfitting_names_the_best_checkpoint() -> None:
+def test_overfitting_advice_names_the_best_checkpoint() -> None:
     run = SimulatedRun().start_training().evals(2.2)
     name = "step-00000300"
     run.emit(protocol.Checkpoint(step=run.last_step, path=name, bytes=1, seconds=1.0, kind="best", kept=[name]))

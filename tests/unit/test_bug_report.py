@@ -66,7 +66,7 @@ def test_names_and_keys_are_masked(masker: Masker, text: str, masked: str) -> No
         "n_kv_heads: 4\nkeep_last: 2",
     ],
 )
-def test_figures_and_settings_are_not_masked(masker: Masker, text: str) -> None:
+def test_numbers_and_settings_are_not_masked(masker: Masker, text: str) -> None:
     assert masker.mask(text) == text
 
 

@@ -105,7 +105,7 @@ def test_a_complete_preview_equals_the_report_of_preparation(tmp_path: Path, kin
     assert previewed.train_documents + previewed.validation_documents == previewed.read.documents
 
 
-def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
+def test_the_number_of_steps_follows_from_the_number_of_samples(tmp_path: Path) -> None:
     report = preview(
         config_of(write_tables(tmp_path)["pairs"], max_epochs=3, validation_fraction=0.0), RecordingReporter()
     )

@@ -76,7 +76,7 @@ def test_the_schema_allows_null_for_non_finite_numbers() -> None:
     EVENT_VALIDATOR.validate(json.loads(protocol.encode(step)))
 
 
-def test_the_page_has_every_field_and_unique_headings() -> None:
+def test_the_protocol_page_has_every_field_and_unique_headings() -> None:
     page = pages.protocol_page()
     for kind in (*protocol.EVENT_TYPES, *protocol.COMMAND_TYPES, *pages.event_structs()):
         for name in kind.__struct_fields__:

@@ -224,7 +224,7 @@ def test_findings_about_the_driver_and_gpus() -> None:
         (999, False, "problem", "doctor.driver_broken"),
     ],
 )
-def test_the_finding_depends_on_why_there_is_no_gpu(error: int, installed: bool, level: str, code: str) -> None:
+def test_the_finding_depends_on_the_error_of_nvml(error: int, installed: bool, level: str, code: str) -> None:
     (finding,) = gpu.check_gpus(machine(FakeNvml(init_error=error)), installed)
     assert (finding.level, finding.code) == (level, code)
 
@@ -250,7 +250,7 @@ def test_a_package_that_crashes_the_process_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize(("page_file", "code"), [(16 * GIB, "doctor.page_file"), (0, "doctor.page_file_small")])
-def test_a_small_page_file_is_noted(page_file: int, code: str) -> None:
+def test_a_small_page_file_is_reported(page_file: int, code: str) -> None:
     assert code in codes(host.check_memory(machine(), page_file))
 
 
