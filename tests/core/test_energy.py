@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.test_hardware import EnergyNvml, wait_for
+from tests.unit.fake_nvml import EnergyNvml
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.run_context import RunContext
@@ -44,7 +45,7 @@ def energy(nvml: EnergyNvml, path: Path, device: str, ranks: int) -> float | Non
     samples: list[protocol.AnyEvent] = []
     job.run_context.dispatcher.add_listener(lambda event: samples.append(event) or ())  # type: ignore[func-returns-value]
     with build._monitoring(job, trainer):
-        wait_for(lambda: bool(samples))
+        wait_until(lambda: bool(samples))
         nvml.energy_mj += 100_000
         joules: float | None = trainer.reports.energy()
     return joules

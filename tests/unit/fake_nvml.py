@@ -86,5 +86,16 @@ class FakeNvml:
         return self.throttle if handle == 0 else raise_not_supported()
 
 
+class EnergyNvml(FakeNvml):
+    """Three GPUs with energy counters, except GPU number `without`."""
+
+    def __init__(self, without: int | None = None) -> None:
+        super().__init__(gpus=3)
+        self.without, self.energy_mj = without, 5_000_000
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        return raise_not_supported() if handle == self.without else self.energy_mj * (handle + 1)
+
+
 def raise_not_supported() -> NoReturn:
     raise NVMLError(3)

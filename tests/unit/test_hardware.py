@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.unit.fake_nvml import GIB, FakeNvml, raise_not_supported
-from tests.unit.waiting import wait_until
+from tests.unit.fake_nvml import GIB, EnergyNvml, FakeNvml
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.system.hardware import free_vram, probe
 from trainer_core.system.hardware_monitor import HardwareMonitor, TorchMemoryQuery
@@ -172,17 +172,6 @@ def test_a_system_without_processor_times_is_sampled(tmp_path: Path, monkeypatch
 def test_the_memory_of_torch_is_assigned_to_its_gpu(tmp_path: Path, uuid: str, owner: list[int]) -> None:
     gpus = sample(tmp_path, memory=lambda: (uuid, 5, 7))[0].gpus
     assert [gpu.index for gpu in gpus if gpu.torch_allocated == 5 and gpu.torch_reserved == 7] == owner
-
-
-class EnergyNvml(FakeNvml):
-    """Three GPUs with energy counters, except GPU number `without`."""
-
-    def __init__(self, without: int | None = None) -> None:
-        super().__init__(gpus=3)
-        self.without, self.energy_mj = without, 5_000_000
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
-        return raise_not_supported() if handle == self.without else self.energy_mj * (handle + 1)
 
 
 def measure_energy(tmp_path: Path, nvml: EnergyNvml, other_uuids: list[str]) -> float | None:

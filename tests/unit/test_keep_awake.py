@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.recording_sink import RecordingSink
-from tests.unit.waiting import wait_until
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.run_context import RunContext

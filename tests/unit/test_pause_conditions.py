@@ -14,7 +14,7 @@ import pytest
 
 from tests.recording_sink import RecordingSink
 from tests.unit.fake_nvml import FakeNvml
-from tests.unit.test_hardware import wait_for
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.run_context import RunContext
 from trainer_core.system.hardware_monitor import HardwareMonitor
@@ -127,7 +127,7 @@ def test_the_monitor_queries_the_gpu_that_torch_uses(tmp_path: Path) -> None:
         gpu_callback=lambda query, reserved: calls.append((query, reserved)),
     )
     monitor.start()
-    wait_for(lambda: bool(calls))
+    wait_until(lambda: bool(calls))
     monitor.stop()
     query, reserved = calls[0]
     assert reserved == 2
