@@ -102,7 +102,7 @@ def test_finished_rows_leave_the_batch() -> None:
 # --- many prompts ---------------------------------------------------------------------------------------------------
 
 
-def test_batches_hold_at_most_max_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_have_at_most_max_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, int]] = []
 
     class Recorded(RaggedKvCache):

@@ -348,7 +348,7 @@ def test_num_workers_is_limited_to_the_cores() -> None:
     assert workers("cuda", 16, 64, low_memory=True, num_workers=8) == (0, "low_memory")
 
 
-def test_memory_is_pinned_for_cuda_if_there_is_enough() -> None:
+def test_memory_is_pinned_for_cuda_if_free_memory_suffices() -> None:
     assert settings_for("cuda", 16, 64).pin_memory
     assert not settings_for("cuda", 16, 12).pin_memory
     assert not settings_for("cuda", 16, 64, pin_memory=False).pin_memory

@@ -129,7 +129,7 @@ def test_activation_memory_budget_changes_neither_loss_nor_gradients(
     ), "0.7 without a budget"
 
 
-def test_compile_on_uses_compiled_code_and_caches_it(
+def test_compile_on_uses_compiled_code_and_caches_the_code(
     compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))

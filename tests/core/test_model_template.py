@@ -52,7 +52,7 @@ def test_transformers_renders_the_same_prompt_from_a_checkpoint(tmp_path: Path, 
     assert evaluated.exact_match is not None
 
 
-def test_a_conversation_that_the_template_refuses_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_conversation_that_the_template_rejects_is_a_bad_row(tmp_path: Path) -> None:
     model = model_folder(tmp_path / "given", "mistral")
     data = ("--data", str(conversations_file(tmp_path)), "--tokenizer", str(model), "--on-bad-row", "stop")
     result = run(tmp_path, "prepare", *ARGUMENTS, *data)

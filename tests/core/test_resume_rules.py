@@ -56,7 +56,7 @@ def test_a_checkpoint_outside_of_a_run_is_rejected(home: Path, tmp_path: Path) -
     assert error.value.code == "checkpoint.of_no_run"
 
 
-def test_a_new_run_from_an_older_checkpoint_holds_a_copy_of_it(home: Path) -> None:
+def test_a_new_run_from_an_older_checkpoint_contains_a_copy_of_that_checkpoint(home: Path) -> None:
     older = home / "run" / "checkpoints" / FIRST
     process = start(
         home, "train", "--resume", str(older), "--run-dir", "branch", "--control", "stdin", stdin=subprocess.PIPE

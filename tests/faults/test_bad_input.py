@@ -128,7 +128,7 @@ def test_a_missing_device_is_rejected(home: Path) -> None:
     expect_error(train(home, text_file(home), "--device", "cuda:7"), "device.not_available", 6)
 
 
-def test_a_folder_that_already_holds_a_run_is_not_overwritten(home: Path) -> None:
+def test_a_folder_that_contains_a_run_is_not_overwritten(home: Path) -> None:
     (home / "run").mkdir()
     (home / "run" / "config.yaml").write_text("seed: 1\n", encoding="utf-8")
     expect_error(train(home, text_file(home)), "run.exists", 2)

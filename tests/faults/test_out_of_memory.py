@@ -338,7 +338,7 @@ print(json.dumps(losses(sink)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
-def test_a_refused_allocation_on_a_cpu_is_recovered(tmp_path: Path) -> None:
+def test_a_failed_allocation_on_a_cpu_is_recovered(tmp_path: Path) -> None:
     outputs = []
     for free_mib in (8000, 150):
         process = subprocess.run(
