@@ -271,7 +271,7 @@ def test_micro_batches_of_different_widths_are_not_merged() -> None:
 
 
 def test_pieces_at_the_end_of_an_epoch_are_not_larger() -> None:
-    """The check measures the memory of the usual piece size only."""
+    """The check measures the memory of a full-size piece only."""
     usual_size = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
     piece_sizes = [
         [piece.input_ids.shape[0] for piece in deal([distinct_rows(16)] * 3, rank, 3, usual_size)] for rank in range(3)
