@@ -151,7 +151,7 @@ def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindo
 
 
 @pytest.mark.parametrize(
-    ("mode", "error"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "the roof fell in")]
+    ("mode", "error"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "uncaught test error")]
 )
 def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtBot, mode: str, error: str) -> None:
     controller = make_window(preview=mode)

@@ -94,7 +94,7 @@ def test_a_second_stop_kills_a_trainer_that_ignores_the_first(make_window: MakeW
 
 
 @pytest.mark.parametrize(
-    ("mode", "output"), [("abort", "last words before the crash"), ("traceback", "the roof fell in")]
+    ("mode", "output"), [("abort", "last output before the crash"), ("traceback", "uncaught test error")]
 )
 def test_a_crash_shows_the_last_output(make_window: MakeWindow, qtbot: QtBot, mode: str, output: str) -> None:
     controller = make_window(mode)

@@ -128,14 +128,14 @@ def traceback() -> int:
     """An uncaught exception."""
     emit(hello())
     emit(step(1))
-    raise RuntimeError("the roof fell in")
+    raise RuntimeError("uncaught test error")
 
 
 def abort() -> int:
     """A crash in the middle of a line."""
     emit(hello())
     emit(step(1))
-    write_stderr("last words before the crash")
+    write_stderr("last output before the crash")
     _out.write(b'{"type":"step","st')
     _out.flush()
     os.abort()

@@ -44,7 +44,7 @@ def test_only_one_process_runs_at_a_time(run_fake: StartFake) -> None:
 def test_the_output_tail_ends_with_the_traceback_of_an_uncaught_exception(run_fake: StartFake) -> None:
     outcome = run_fake("traceback").outcome()
     assert (outcome.exit_code, outcome.crashed) == (1, False)
-    assert outcome.output_tail[-1] == "RuntimeError: the roof fell in"
+    assert outcome.output_tail[-1] == "RuntimeError: uncaught test error"
     assert outcome.error_event is None
 
 
@@ -52,7 +52,7 @@ def test_an_aborted_process_counts_as_crashed_and_its_incomplete_last_line_is_ou
     run = run_fake("abort")
     outcome = run.outcome()
     assert outcome.crashed or sys.platform == "win32"  # on Windows, abort() only sets an exit code
-    assert "last words before the crash" in outcome.output_tail
+    assert "last output before the crash" in outcome.output_tail
     assert '{"type":"step","st' in run.output
     assert len(run.events_of(protocol.Step)) == 1
 
