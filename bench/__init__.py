@@ -1,1 +1,1 @@
-"""Benchmarks against peers, run by hand: `python -m bench.NAME`. How, and what came out: docs/performance.md."""
+"""Benchmarks against peers: `python -m bench.NAME`. docs/performance.md lists the commands and their results."""

@@ -7,64 +7,46 @@ A gigabyte is 10⁹ bytes of text in UTF-8. Each size is prepared once, in a fre
 training of the tokenizer included. Needs about three times the largest size on disk.
 """
 
-from __future__ import annotations
-
 import argparse
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from bench import measure, texts
+from bench import data, results, synthetic_texts
 
 TARGET_MB: Final = 600
-TARGET_MANY_MB: Final = 1000  # with more than two processes
+TARGET_SEVERAL_PROCESSES_MB: Final = 1000  # with more than two processes
 
 
-def measure_size(folder: Path, gigabytes: float, more: list[str]) -> dict[str, Any]:
+def measure_size(folder: Path, gigabytes: float) -> dict[str, Any]:
     """Write the data, prepare it while memory is sampled, and remove both."""
-    data, cache = folder / "data.parquet", folder / "cache"
-    try:
-        written = texts.write(data, texts.until(texts.pairs(), gigabytes * 1000), "pairs")
-        command = measure.prepare_command([data], cache, more=more)
-        finished = measure.run(command, {"TRAINDECK_HOME": str(cache)}, watched=True)
-        _, meta = measure.finished_cache(cache)
-    finally:
-        data.unlink(missing_ok=True)
-        measure.remove(cache)
-    documents, tokens = measure.cache_counts(meta)
-    counts = {"rows": written.rows, "text_bytes": written.text_bytes, "documents": documents, "tokens": tokens}
-    return {**counts, **finished.document()}
-
-
-def lines(found: list[dict[str, Any]]) -> list[str]:
-    """A table with a row for each size."""
-    head = ["text GB", "M tokens", "peak MB", "anonymous", "files", "shared", "processes", "each MB", "at s", "of s"]
-    rows = []
-    for one in found:
-        memory = one["memory"]
-        parts = [memory[name] / 1e6 for name in ("peak", "anonymous", "files", "shared")]
-        counts = [one["text_bytes"] / 1e9, one["tokens"] / 1e6]
-        each = " + ".join(f"{size / 1e6:.0f}" for size in memory["each"])
-        rows.append([*counts, *parts, memory["processes"], each, memory["peak_at"], one["seconds"]])
-    peak = max(one["memory"]["peak"] for one in found) / 1e6
-    target = TARGET_MANY_MB if max(one["memory"]["processes"] for one in found) > 2 else TARGET_MB
-    what = found[0]["memory"]["measure"]
-    return [measure.table(head, rows), "", f"peak ({what} of all processes): {peak:.0f} MB; target: under {target} MB"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
-    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.1, 1, 5])
-    parser.add_argument("--work", help="folder for large files; default: bench/results")
-    parser.add_argument("more", nargs="*", help="flags for prepare, after --")
-    chosen = parser.parse_args()
-    told, found = measure.machine(), []
-    with measure.work_folder(chosen.work) as folder:
-        for gigabytes in chosen.gigabytes:
-            found.append(measure_size(folder, gigabytes, chosen.more))
-            peak = found[-1]["memory"]["peak"] / 1e6
-            measure.log(f"{gigabytes:g} GB: {peak:.0f} MB, {found[-1]['seconds']:.0f} s")
-    measure.report("memory", lines(found), {"sizes": found}, told)
+    file, home = folder / "data.parquet", folder / "home"
+    written = synthetic_texts.write(file, synthetic_texts.take(synthetic_texts.pairs(), gigabytes * 1000))
+    finished = data.prepare(home, {"data": [str(file)]}, sample_memory=True)
+    measured = {**written, **data.count(home), **finished.document()}
+    file.unlink()
+    shutil.rmtree(home)
+    results.log(f"{gigabytes:g} GB: {measured['memory']['peak'] / 1e6:.0f} MB, {finished.seconds:.0f} s")
+    return measured
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.1, 1, 5])
+    args = parser.parse_args()
+    with results.benchmark("memory") as report:
+        sizes = [measure_size(report.folder, gigabytes) for gigabytes in args.gigabytes]
+        rows = []
+        for size in sizes:
+            memory = size["memory"]
+            rows.append({
+                "text GB": size["text_bytes"] / 1e9, "M tokens": size["tokens"] / 1e6, "peak MB": memory["peak"] / 1e6,
+                "anonymous": memory["anonymous"] / 1e6, "files": memory["files"] / 1e6,
+                "shared": memory["shared"] / 1e6, "processes": memory["processes"],
+                "each MB": " + ".join(f"{process / 1e6:.0f}" for process in memory["each"]),
+                "at s": memory["peak_at"], "of s": size["seconds"],
+            })  # fmt: skip
+        peak, measure = max(row["peak MB"] for row in rows), sizes[0]["memory"]["measure"]
+        target = TARGET_SEVERAL_PROCESSES_MB if max(row["processes"] for row in rows) > 2 else TARGET_MB
+        summary = f"\npeak ({measure} of all processes): {peak:.0f} MB; target: under {target} MB"
+        report.lines, report.document = [results.markdown_table(rows), summary], {"sizes": sizes}

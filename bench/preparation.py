@@ -3,266 +3,182 @@
     python -m bench.preparation                 100,000 prompt/response rows in parquet, then plain text
 
 Both encode the same file with the same tokenizer.json, each time in a new process with empty caches, in turn. Traindeck
-is timed as a whole process with start, imports, hashing, encoding and flushing; the peer as a whole process and as its
-`map` alone, in one process and with all cores. The ratio is against the fastest of these. Peak memory is measured in a
-separate run. The ids of the first rows are compared.
+is timed as a whole process; the peer as a whole process and as its `map` alone, in one process and with all cores. The
+ratio is to the fastest of these. Peak memory is measured in a separate run. The ids of the first rows are compared.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 import os
-import sys
-from collections.abc import Iterator
+import shutil
 from dataclasses import dataclass, field
-from importlib.metadata import packages_distributions
-from itertools import islice
+from importlib.util import find_spec
+from itertools import islice, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
-from bench import measure, texts
-from trainer_core.data.token_files import Split
+from bench import data, processes, results
+from bench.processes import Finished
+from bench.synthetic_texts import pairs, paragraphs, take, write
 
-COMPARED: Final = 2000  # rows whose ids are compared
-_TARGETS: Final = {"pairs": 4.0, "text": 3.0}
+TARGETS: Final = {"pairs": 4.0, "text": 3.0}
+_COMPARED: Final = 2000  # rows, or ids of plain text
+_VOCAB_SIZE: Final = 8192
+_TOKENIZER_SAMPLE_MB: Final = 20
+_WARMUP_MB: Final = 2
 
 
 @dataclass(slots=True)
 class Program:
-    """A program and its measured runs."""
+    """Traindeck or a peer, and its runs. `num_proc`: of the peer's `map`; 0 is the parent process."""
 
     name: str
-    processes: int  # of the peer's map; 0: one process; -1: Traindeck
-    runs: list[measure.Finished] = field(default_factory=list)
-    stages: list[dict[str, float]] = field(default_factory=list)  # seconds of import, load, map, save
-    watched: measure.Finished | None = None
-
-    def seconds(self) -> float:
-        return measure.spread([one.seconds for one in self.runs])["median"]
-
-    def map_seconds(self) -> float:
-        return measure.spread([one["map"] for one in self.stages])["median"]
-
-
-@dataclass(slots=True)
-class Task:
-    """The task of all programs: a file, a tokenizer, and a folder for output."""
-
-    kind: texts.Kind
-    data: Path
-    tokenizer: Path
     folder: Path
+    num_proc: int | None = None
+    runs: list[Finished] = field(default_factory=list)
 
-    def run(self, program: Program, watched: bool = False) -> measure.Finished:
+    def run(self, file: Path, tokenizer: Path, sample_memory: bool = False) -> Finished:
         """Run in a new process with empty caches."""
-        out = self.out(program)
-        measure.remove(out)
-        if program.processes < 0:
-            return measure.run(measure.prepare_command([self.data], out, self.tokenizer), _home(out), watched)
-        command = [sys.executable, "-m", "bench.peers.datasets_map", str(self.data), str(out / "saved")]
-        command += ["--tokenizer", str(self.tokenizer), "--num-proc", str(program.processes)]
-        finished = measure.run(command, {"HF_HOME": str(out / "hf"), "HF_HUB_OFFLINE": "1"}, watched)
-        if not watched:
-            program.stages.append(json.loads(finished.output.splitlines()[-1]))
-        return finished
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.num_proc is None:
+            return data.prepare(self.folder, {"data": [str(file)], "tokenizer": str(tokenizer)}, sample_memory)
+        command = processes.python("bench.peers.datasets_map", file, self.folder / "saved", tokenizer, self.num_proc)
+        env = {"HF_HOME": str(self.folder / "hf"), "HF_HUB_OFFLINE": "1"}
+        return processes.run(command, env, sample_memory)
 
-    def out(self, program: Program) -> Path:
-        return self.folder / program.name.replace(" ", "-")
+    @property
+    def seconds(self) -> float:
+        return median(run.seconds for run in self.runs)
 
+    @property
+    def stages(self) -> list[dict[str, float]]:
+        """Seconds of each stage of the peer, by run."""
+        return [json.loads(run.output.splitlines()[-1]) for run in self.runs]
 
-def _home(out: Path) -> dict[str, str]:
-    return {"TRAINDECK_HOME": str(out)}
+    @property
+    def map_seconds(self) -> float:
+        return median(stages["map"] for stages in self.stages)
 
-
-# --- the same ids ----------------------------------------------------------------------------------
-
-
-def compare(task: Task, ours: Path, peers: Path) -> str:
-    """Compare the first rows; returns a sentence, or raises `RuntimeError`."""
-    folder, meta = measure.finished_cache(ours)
-    splits = [Split(folder / name, meta["vocab_size"]) for name in ("train", "validation")]
-    try:
-        if task.kind == "pairs":
-            return _compare_rows(splits, peers)
-        return _compare_stream(splits, peers, meta["end_of_text"])
-    finally:
-        for split in splits:
-            split.close()
+    def document(self, tokens: int, sampled: Finished) -> dict[str, Any]:
+        """Measurements for JSON. `sampled`: the run whose memory was measured."""
+        document = {
+            "seconds": results.spread([run.seconds for run in self.runs]), "tokens_per_s": tokens / self.seconds,
+            "cpu_seconds": [run.cpu_seconds for run in self.runs], "watched": sampled.document(),
+        }  # fmt: skip
+        if self.num_proc is not None:
+            speed = tokens / self.map_seconds
+            document |= {"stages": self.stages, "map_seconds": self.map_seconds, "map_tokens_per_s": speed}
+        return document
 
 
-def _compare_rows(splits: list[Split], peers: Path) -> str:
-    found = {ids for split in splits for ids in islice(_documents(split), 2 * COMPARED)}
-    wanted = list(islice(_peer_rows(peers), COMPARED))
-    same = sum(tuple(row) in found for row in wanted)
-    if same < len(wanted):
-        raise RuntimeError(f"only {same} of {len(wanted)} rows have the same ids")
-    return f"the first {same:,} rows have the same ids"
+def measure_file(file: Path, tokenizer: Path, repetitions: int) -> dict[str, Any]:
+    """Run all programs in turn, several times; then once more each while memory is sampled."""
+    folder = file.with_suffix("")
+    traindeck = Program("traindeck", folder / "traindeck")
+    single = Program("datasets one process", folder / "datasets-single", 0)
+    parallel = Program("datasets all cores", folder / "datasets-parallel", os.cpu_count() or 1)
+    for number in range(1, repetitions + 1):
+        for program in (traindeck, single, parallel):
+            program.runs.append(program.run(file, tokenizer))
+            results.log(f"{file.stem} {number}/{repetitions} {program.name}: {program.runs[-1].seconds:.1f} s")
+    sampled = {program.name: program.run(file, tokenizer, True) for program in (traindeck, single, parallel)}
+    peer_tokens, comparison = compare(traindeck.folder, single.folder / "saved", file.stem)
+    counts, (cache, _) = data.count(traindeck.folder), data.read_meta(traindeck.folder)
+    if file.stem == "pairs" and peer_tokens != counts["tokens"]:  # text in pieces may differ by a token at their edges
+        raise RuntimeError(f"{counts['tokens']} tokens, of the peer {peer_tokens}")
+    documents = {traindeck.name: traindeck.document(counts["tokens"], sampled[traindeck.name])}
+    for peer in (single, parallel):
+        documents[peer.name] = peer.document(peer_tokens, sampled[peer.name])
+    by_repetition = [  # because the machine's speed varies
+        min(first["map"], second["map"]) / run.seconds
+        for first, second, run in zip(single.stages, parallel.stages, traindeck.runs, strict=True)
+    ]
+    return {
+        **counts, "peer_tokens": peer_tokens, "same_ids": comparison,
+        "cache_bytes": sum(entry.stat().st_size for entry in cache.rglob("*") if entry.is_file()),
+        "programs": documents, "target": TARGETS[file.stem],
+        "ratio_to_whole_process": min(single.seconds, parallel.seconds) / traindeck.seconds,
+        "ratio_to_map_alone": min(single.map_seconds, parallel.map_seconds) / traindeck.seconds,
+        "ratio_to_map_alone_by_repetition": by_repetition,
+    }  # fmt: skip
 
 
-def _documents(split: Split) -> Iterator[tuple[int, ...]]:
-    for start, stop in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
-        yield tuple(split.read(start, stop).tolist())
+def compare(home: Path, saved: Path, kind: str) -> tuple[int, str]:
+    """Compare the ids of the first rows. Returns the peer's number of tokens, and the result. Raises `RuntimeError`."""
+    from datasets import load_from_disk  # type: ignore[import-untyped]
 
-
-def _compare_stream(splits: list[Split], peers: Path, end_of_text: int) -> str:
-    """Plain text has no rows here: compare the first stretch of it. Ours begins in either split."""
-    wanted: list[int] = []
-    for row in _peer_rows(peers):
-        wanted += row
-        if len(wanted) > 4 * COMPARED:
-            break
-    for split in splits:
-        got = [one for one in split.read(0, min(split.tokens, COMPARED)).tolist() if one != end_of_text]
-        if got and got == wanted[: len(got)]:
-            return f"the first {len(got):,} ids are the same"
+    rows, splits = load_from_disk(str(saved)), list(data.open_splits(home).values())
+    peer_tokens = int(pc.sum(pc.list_value_length(rows.data.column("input_ids"))).as_py())
+    first_rows = rows[:_COMPARED]["input_ids"]
+    if kind == "pairs":  # each row is a document of either split
+        documents = {
+            tuple(split.read(start, stop).tolist())
+            for split in splits
+            for start, stop in pairwise(split.offsets[: 2 * _COMPARED].tolist())
+        }
+        different = sum(tuple(row) not in documents for row in first_rows)
+        if different:
+            raise RuntimeError(f"{different} of {len(first_rows)} rows have other ids")
+        return peer_tokens, f"the first {len(first_rows):,} rows have the same ids"
+    end_of_text = data.read_meta(home)[1]["end_of_text"]
+    peer_ids = [token for row in first_rows for token in row]
+    for split in splits:  # the text begins in either split
+        ids = [token for token in split.read(0, min(split.tokens, _COMPARED)).tolist() if token != end_of_text]
+        if ids and ids == peer_ids[: len(ids)]:
+            return peer_tokens, f"the first {len(ids):,} ids are the same"
     raise RuntimeError("the ids of the text differ")
 
 
-def _peer_rows(peers: Path) -> Iterator[list[int]]:
-    """The ids of each row in a folder that datasets saved."""
-    for table in _peer_tables(peers):
-        yield from (row.as_py() for row in table["input_ids"])
-
-
-def _peer_tables(peers: Path) -> Iterator[Any]:
-    for file in sorted(peers.glob("data-*.arrow")):
-        with pa.memory_map(str(file)) as source:
-            yield from pa.ipc.open_stream(source)
-
-
-def peer_tokens(peers: Path) -> int:
-    return sum(len(batch["input_ids"].flatten()) for batch in _peer_tables(peers))
-
-
-# --- measuring -------------------------------------------------------------------------------------
-
-
-def measure_programs(task: Task, repetitions: int) -> dict[str, Any]:
-    """Run all in turn, several times; then once more each with memory sampling."""
-    cores = os.cpu_count() or 1
-    ours, *peers = programs = [
-        Program("traindeck", -1),
-        Program("datasets one process", 0),
-        Program("datasets all cores", cores),
-    ]
-    for repetition in range(repetitions):
-        for program in programs:
-            program.runs.append(task.run(program))
-            measure.log(f"{task.kind} {repetition + 1}/{repetitions} {program.name}: {program.runs[-1].seconds:.1f} s")
-    for program in programs:
-        program.watched = task.run(program, watched=True)
-    folder, meta = measure.finished_cache(task.out(ours))
-    documents, tokens = measure.cache_counts(meta)
-    words = compare(task, task.out(ours), task.out(peers[0]) / "saved")
-    theirs = peer_tokens(task.out(peers[0]) / "saved")
-    if task.kind == "pairs" and theirs != tokens:  # text in pieces may differ by a token at their edges
-        raise RuntimeError(f"{tokens} tokens, of the peer {theirs}")
-    counts = {"documents": documents, "tokens": tokens, "peer_tokens": theirs, "same_ids": words}
-    counts["cache_bytes"] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return {
-        **counts,
-        "programs": {program.name: _figures(program, tokens, theirs) for program in programs},
-        **_ratios(task.kind, programs),
-    }
-
-
-def _figures(program: Program, tokens: int, theirs: int) -> dict[str, Any]:
-    assert program.watched is not None
-    count = tokens if program.processes < 0 else theirs
-    figures: dict[str, Any] = {
-        "seconds": measure.spread([one.seconds for one in program.runs]),
-        "tokens_per_s": count / program.seconds(),
-        "cpu_seconds": [one.cpu_seconds for one in program.runs],
-        "watched": program.watched.document(),
-    }
-    if program.stages:
-        figures |= {
-            "stages": program.stages,
-            "map_seconds": program.map_seconds(),
-            "map_tokens_per_s": count / program.map_seconds(),
-        }
-    return figures
-
-
-def _ratios(kind: str, programs: list[Program]) -> dict[str, Any]:
-    ours, *peers = programs
-    whole = min(peer.seconds() for peer in peers)
-    alone = min(peer.map_seconds() for peer in peers)
-    in_turn = [
-        min(peer.stages[i]["map"] for peer in peers) / ours.runs[i].seconds for i in range(len(ours.runs))
-    ]  # within each repetition, because the machine's speed varies
-    return {
-        "ratio_to_whole_process": whole / ours.seconds(),
-        "ratio_to_map_alone": alone / ours.seconds(),
-        "ratio_to_map_alone_by_repetition": in_turn,
-        "target": _TARGETS[kind],
-    }
-
-
-def lines(kind: str, found: dict[str, Any]) -> list[str]:
+def format_lines(kind: str, measured: dict[str, Any]) -> list[str]:
     """A table and the ratios."""
-    head = ["", "whole s", "map alone s", "CPU s", "M tokens/s", "peak MB", "processes"]
     rows = []
-    for name, figures in found["programs"].items():
-        memory = figures["watched"]["memory"]
-        alone = figures.get("map_seconds")
-        best = figures.get("map_tokens_per_s", figures["tokens_per_s"]) / 1e6
-        alone_shown = "–" if alone is None else f"{alone:.1f}"
-        cpu = "–" if None in figures["cpu_seconds"] else f"{measure.spread(figures['cpu_seconds'])['median']:.1f}"
-        times = [figures["seconds"]["median"], alone_shown, cpu]
-        rows.append([name, *times, best, memory["peak"] / 1e6, memory["processes"]])
-    spans = ", ".join(f"{one:.2f}" for one in found["ratio_to_map_alone_by_repetition"])
+    for name, program in measured["programs"].items():
+        cpu, memory = program["cpu_seconds"], program["watched"]["memory"]
+        rows.append({
+            "": name, "whole s": program["seconds"]["median"],
+            "map alone s": f"{program['map_seconds']:.1f}" if "map_seconds" in program else "–",
+            "CPU s": "–" if None in cpu else f"{median(cpu):.1f}",
+            "M tokens/s": program.get("map_tokens_per_s", program["tokens_per_s"]) / 1e6,
+            "peak MB": memory["peak"] / 1e6, "processes": memory["processes"],
+        })  # fmt: skip
+    by_repetition = ", ".join(f"{ratio:.2f}" for ratio in measured["ratio_to_map_alone_by_repetition"])
     return [
-        f"{kind}: {found['documents']:,} documents, {found['tokens']:,} tokens ({found['peer_tokens']:,} of the peer); "
-        f"{found['same_ids']}",
-        "",
-        measure.table(head, rows),
-        "",
-        f"whole process against whole process: {found['ratio_to_whole_process']:.2f} times as fast",
-        f"whole process against map alone: {found['ratio_to_map_alone']:.2f} times as fast ({spans} by repetition; "
-        f"target: {found['target']:.0f})",
-        "",
+        f"{kind}: {measured['documents']:,} documents, {measured['tokens']:,} tokens ({measured['peer_tokens']:,} of "
+        f"the peer); {measured['same_ids']}\n",
+        results.markdown_table(rows),
+        f"\nwhole process against whole process: {measured['ratio_to_whole_process']:.2f} times as fast",
+        f"whole process against map alone: {measured['ratio_to_map_alone']:.2f} times as fast ({by_repetition} by "
+        f"repetition; target: {measured['target']:.0f})\n",
     ]
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.preparation", description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000, help="prompt/response rows; 0: leave them out")
     parser.add_argument("--text-megabytes", type=float, default=100, help="plain text; 0: leave it out")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--vocab-size", type=int, default=8192)
-    parser.add_argument("--work", help="folder for large files; default: bench/results")
-    chosen = parser.parse_args()
-    if not {"datasets", "transformers"} <= packages_distributions().keys():
-        parser.error("the peer is missing: pip install -c constraints.txt '.[bench]'")
-    machine, document, output = measure.machine(), {}, []
-    with measure.work_folder(chosen.work) as folder:
-        tokenizer = measure.trained_tokenizer(folder, chosen.vocab_size)
-        for kind, file in (("pairs", "pairs.parquet"), ("text", "text.txt")):
-            size = chosen.rows if kind == "pairs" else chosen.text_megabytes
-            if not size:
-                continue
-            made: Any = texts.rows(size) if kind == "pairs" else texts.until(texts.endless("text"), size)
-            written = texts.write(folder / file, made, kind)  # type: ignore[arg-type]
-            task = Task(kind, folder / file, tokenizer, folder / kind)  # type: ignore[arg-type]
-            _warm_up(task)
-            found = measure_programs(task, chosen.repetitions)
-            document[kind] = {"rows": written.rows, "text_bytes": written.text_bytes, **found}
-            output += lines(kind, found)
-    measure.report("preparation", output, {"vocab_size": chosen.vocab_size, **document}, machine)
-
-
-def _warm_up(task: Task) -> None:
-    """Load program files into memory and compile bytecode, with a few rows."""
-    small = task.folder.parent / f"few-{task.data.name}"
-    texts.write(small, texts.until(texts.endless(task.kind), 2), task.kind)
-    few = Task(task.kind, small, task.tokenizer, task.folder / "few")
-    for program in (Program("traindeck", -1), Program("datasets", 0)):
-        few.run(program)
-
-
-if __name__ == "__main__":
-    main()
+    args = parser.parse_args()
+    if not find_spec("datasets") or not find_spec("transformers"):
+        parser.error("the peers are not installed; see docs/performance.md")
+    with results.benchmark("preparation") as report:
+        sample = report.folder / "sample.txt"
+        write(sample, take(paragraphs(seed=1), _TOKENIZER_SAMPLE_MB))
+        tokenizer = data.train_tokenizer(report.folder, str(sample), _VOCAB_SIZE, _TOKENIZER_SAMPLE_MB + 1)
+        inputs = {  # the rows to measure, and some for the warmup
+            "pairs.parquet": (islice(pairs(), args.rows), take(pairs(), _WARMUP_MB)),
+            "text.txt": (take(paragraphs(), args.text_megabytes), take(paragraphs(), _WARMUP_MB)),
+        }
+        report.document["vocab_size"] = _VOCAB_SIZE
+        for name, (rows, warmup_rows) in inputs.items():
+            file, warmup_file, warmup_folder = (report.folder / path for path in (name, f"warmup-{name}", "warmup"))
+            written = write(file, rows)
+            if written["rows"]:
+                write(warmup_file, warmup_rows)  # loads program files into memory and compiles bytecode
+                for program in (Program("traindeck", warmup_folder), Program("datasets", warmup_folder, 0)):
+                    program.run(warmup_file, tokenizer)
+                measured = measure_file(file, tokenizer, args.repetitions)
+                report.document[file.stem] = {**written, **measured}
+                report.lines += format_lines(file.stem, measured)

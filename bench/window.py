@@ -8,30 +8,22 @@ includes other programs, and as CPU time of the window's thread. A target is met
 time only. Python compiles the modules at the first start, which is reported separately.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench import measure, window_events
-from trainer_core.runs.run_dir import RunDir
-
-Result = dict[str, Any]
-_MAX_BLOCKED_MS: Final = 50.0
+from bench import processes, results
+from tests.gui import demo_run
 
 
 @dataclass(slots=True)
 class Figure:
-    """A target and its measurement. `cpu`: without the time of other programs; None: not measured."""
+    """A measurement and its target. `cpu`: without the time of other programs; None: not measured."""
 
     what: str
     unit: str
@@ -40,93 +32,84 @@ class Figure:
     cpu: float | None = None
     note: str = ""
 
-    def row(self) -> list[Any]:
+    def row(self) -> dict[str, str]:
         met = "yes" if self.wall < self.target else "no"
         if met == "no" and self.cpu is not None and self.cpu < self.target:
             met = "if quiet"
-        cpu = "" if self.cpu is None else f"{self.cpu:,.3g}"
-        return [f"{self.what}, {self.unit}", f"under {self.target:g}", f"{self.wall:,.3g}", cpu, met, self.note]
+        return {
+            "what": f"{self.what}, {self.unit}", "target": f"under {self.target:g}", "wall time": f"{self.wall:,.3g}",
+            "CPU time": "" if self.cpu is None else f"{self.cpu:,.3g}", "met": met, "note": self.note,
+        }  # fmt: skip
 
 
-def run_scene(name: str, argument: str, folder: Path, limit_s: float) -> Result:
+Measured = tuple[list[Figure], Any]  # figures, and the result of the scene for JSON
+
+
+def run_scene(name: str, argument: object, folder: Path, timeout_s: float = 300.0) -> dict[str, Any]:
     """Run a scene and return its result. Raises `RuntimeError`."""
-    environment = {
-        **os.environ, "TRAINDECK_HOME": str(folder / "home"), "TRAINDECK_CONFIG_DIR": str(folder / "config"),
+    env = {
+        "TRAINDECK_HOME": str(folder / "home"), "TRAINDECK_CONFIG_DIR": str(folder / "config"),
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "BENCH_STARTED": repr(time.time()),
     }  # fmt: skip
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, "-m", "bench.window_scenes", name, argument]
-    try:
-        done = subprocess.run(command, env=environment, cwd=measure.ROOT, capture_output=True, timeout=limit_s)
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{name}: not within {limit_s:.0f} s") from error
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr.decode('utf-8', 'replace')[-2000:]}")
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
+    finished = processes.run(processes.python("bench.window_scenes", name, argument), env, timeout_s=timeout_s)
+    return dict(json.loads(finished.output.splitlines()[-1]))
 
 
-def blocked(result: Result, when: str) -> Figure:
-    note = f"99.9 %: {result['wall_999_ms']:.1f} ({result['cpu_999_ms']:.1f})"
-    return Figure(f"event loop blocked {when}", "ms", _MAX_BLOCKED_MS, result["wall_ms"], result["cpu_ms"], note)
+def blocked_figure(when: str, blocked: dict[str, float], note: str = "") -> Figure:
+    note = f"99.9 %: {blocked['wall_999_ms']:.1f} ({blocked['cpu_999_ms']:.1f}){note}"
+    return Figure(f"event loop blocked {when}", "ms", 50, blocked["wall_ms"], blocked["cpu_ms"], note)
 
 
-def start(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
-    first, *others = (run_scene("start", "", folder, 120) for _ in range(1 + args.times))
-
-    def figure(what: str, unit: str, target: float, name: str, cpu_name: str = "") -> Figure:
-        note = f"median {statistics.median(one[name] for one in others):.2f}; the first of all {first[name]:.2f}"
-        cpu = min(one[cpu_name] for one in others) if cpu_name else None
-        return Figure(what, unit, target, min(one[name] for one in others), cpu, note)
-
-    return [
-        figure("first paint, from before the process", "s", 0.5, "paint_s", "paint_cpu_s"),
-        figure("usable, with plots", "s", 1.0, "usable_s", "usable_cpu_s"),
-        figure("resident memory, empty", "MB", 150, "resident_mb"),
-    ], [first, *others]
-
-
-def frame(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
-    result = run_scene("frame", "", folder, 300)
+def start(folder: Path, args: argparse.Namespace) -> Measured:
+    first, *others = starts = [run_scene("start", "", folder) for _ in range(1 + args.times)]
     figures = []
-    for name, what in (("new_point", "a new point"), ("moved_view", "the view is moved")):
+    for what, unit, target, name, cpu_name in (
+        ("first paint, from before the process", "s", 0.5, "paint_s", "paint_cpu_s"),
+        ("usable, with plots", "s", 1.0, "usable_s", "usable_cpu_s"),
+        ("resident memory, empty", "MB", 150.0, "resident_mb", None),
+    ):
+        values = [result[name] for result in others]
+        cpu = min(result[cpu_name] for result in others) if cpu_name else None
+        note = f"median {statistics.median(values):.2f}; the first of all {first[name]:.2f}"
+        figures.append(Figure(what, unit, target, min(values), cpu, note))
+    return figures, starts
+
+
+def frame(folder: Path, args: argparse.Namespace) -> Measured:
+    result, figures = run_scene("frame", "", folder), []
+    for name, change in (("new_point", "a new point"), ("moved_view", "the view is moved")):
         wall, cpu = result[name]["wall_ms"], result[name]["cpu_ms"]["median"]
-        what = f"frame of the plots, 200,000 points a curve, {what}"
-        figures.append(Figure(what, "ms", 30, wall["median"], cpu, f"{wall['min']:.0f} to {wall['max']:.0f}"))
+        what, note = f"frame of the plots, 200,000 points a curve, {change}", f"{wall['min']:.0f} to {wall['max']:.0f}"
+        figures.append(Figure(what, "ms", 30, wall["median"], cpu, note))
     return figures, result
 
 
-def opening(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
-    run = RunDir(folder / "home" / "runs" / "long")
-    window_events.write_run(run, args.events)
-    result = run_scene("opening", str(run.path), folder, 300)
-    size = f"{run.events.stat().st_size / 1e6:.0f} MB on disk"
+def opening(folder: Path, args: argparse.Namespace) -> Measured:
+    path = folder / "home" / "runs" / "long"
+    run = demo_run.write_run(path, "quickstart", ["builtin:python"], steps=args.events // 3, every=1)
+    result = run_scene("opening", run.path, folder)
+    what, size = f"a run of {args.events:,} events opened", f"{run.events.stat().st_size / 1e6:.0f} MB on disk"
+    opened = Figure(what, "s", 2.0, result["seconds"], result["cpu_s"], size)
+    return [opened, blocked_figure("meanwhile", result["blocked"])], result
+
+
+def flood(folder: Path, args: argparse.Namespace) -> Measured:
+    result = run_scene("flood", args.minutes, folder, 300 + 150 * args.minutes)
+    samples = result["memory"][len(result["memory"]) // 2 :]
+    minutes = (samples[-1][0] - samples[0][0]) / 60 or 1.0
+    resident, stored = ((samples[-1][column] - samples[0][column]) / minutes for column in (1, 2))
+    growth = "memory growth in the second half without stored measurements"
+    note = f"these {stored:.1f} a minute; {result['resident_mb']:.0f} MB at the end"
+    when, cpu = f"at 1,000 events a second for {args.minutes:g} min", f"; {result['cpu_share']:.0%} of a core"
+    lost, sent = result["steps_sent"] - result["steps"], f"of {result['steps_sent']:,}"
     return [
-        Figure(f"a run of {args.events:,} events opened", "s", 2.0, result["seconds"], result["cpu_s"], size),
-        blocked(result["blocked"], "meanwhile"),
+        blocked_figure(when, result["blocked"], cpu),
+        Figure("steps lost", "", 1, lost, note=sent),
+        Figure(growth, "MB a minute", 5, resident - stored, note=note),
     ], result
 
 
-def flood(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
-    result = run_scene("flood", str(args.minutes), folder, 300 + 150 * args.minutes)
-    figure = blocked(result["blocked"], f"at 1,000 events a second for {args.minutes:g} min")
-    figure.note += f"; {result['cpu_share']:.0%} of a core"
-    lost = result["steps_sent"] - result["steps"]
-    half = result["memory"][len(result["memory"]) // 2 :]
-    minutes = (half[-1][0] - half[0][0]) / 60 or 1.0
-    resident, stored = ((half[-1][column] - half[0][column]) / minutes for column in (1, 2))
-    note = f"these {stored:.1f} a minute; {result['resident_mb']:.0f} MB at the end"
-    return [
-        figure,
-        Figure("steps lost", "", 1, lost, None, f"of {result['steps_sent']:,}"),
-        Figure("memory growth in the second half without stored measurements", "MB a minute", 5, resident - stored,
-               None, note),
-    ], result  # fmt: skip
-
-
-SCENES: Final[dict[str, Callable[[Path, argparse.Namespace], tuple[list[Figure], Any]]]] = {
-    scene.__name__: scene for scene in (start, frame, opening, flood)
-}
+SCENES: Final = {scene.__name__: scene for scene in (start, frame, opening, flood)}
 
 
 def main() -> int:
@@ -135,25 +118,19 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5, help="starts of the window")
     parser.add_argument("--events", type=int, default=300_000, help="of the run that is opened")
     parser.add_argument("--minutes", type=float, default=1.5, help="of 1,000 events a second; 10: the target")
-    parser.add_argument("--work", help="folder for large files; default: bench/results")
     args = parser.parse_args()
-    machine = measure.machine()
-    figures: list[Figure] = []
-    results: Result = {}
-    failed: list[str] = []
-    with measure.work_folder(args.work) as folder:
+    figures, failed, scenes = list[Figure](), list[str](), dict[str, Any]()
+    with results.benchmark("window") as report:
         for name in args.only:
             try:
-                new, results[name] = SCENES[name](folder, args)
+                measured, scenes[name] = SCENES[name](report.folder, args)
             except RuntimeError as error:
                 failed.append(f"FAILED {name}: {error}")
                 continue
-            figures += new
-            for figure in new:
-                sys.stderr.write(f"{figure.row()}\n")
-    head = ["what", "target", "wall time", "CPU time", "met", "note"]
-    lines = [measure.table(head, [figure.row() for figure in figures]), *failed]
-    measure.report("window", lines, {"figures": list(map(asdict, figures)), "scenes": results}, machine)
+            figures += measured
+            results.log("\n".join(str(figure) for figure in measured))
+        report.lines = [results.markdown_table([figure.row() for figure in figures]), *failed]
+        report.document = {"figures": list(map(asdict, figures)), "scenes": scenes}
     return 1 if failed else 0
 
 

@@ -2,17 +2,13 @@
 
     python -m bench.window_scenes NAME [ARGUMENT]
 
-Prints the result as JSON. The watchdog is a timer of 5 ms: its delay is the time that the event loop was blocked. Wall
-time includes other programs; the CPU time of the thread between two timeouts does not.
+Prints the result as JSON. Imports at the top of this file count as a part of the start.
 """
-
-from __future__ import annotations
 
 import argparse
 import gc
 import json
 import os
-import statistics
 import sys
 import time
 from array import array
@@ -20,46 +16,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 _STARTED: Final = float(os.environ.get("BENCH_STARTED") or time.time())
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import app.__main__ as program  # noqa: E402 - Qt reads the environment
 
-WATCHDOG_MS: Final = 5
-SIZE: Final = (1280, 720)
 _POINTS: Final = 200_000  # of a curve
 _FRAMES: Final = 40
-_SETTLE_S: Final = 2.0
 
 
 class Watchdog:
-    """Measures in ms how long the event loop was blocked: wall time, and CPU time of the thread."""
+    """Measures how long the event loop is blocked: delays of a 5 ms timer, and CPU time of the thread in between."""
 
     def __init__(self) -> None:
         from PySide6.QtCore import Qt, QTimer
 
         self._wall, self._cpu = array("d"), array("d")  # small: memory is measured at the same time
-        self._timer = QTimer(interval=WATCHDOG_MS, timerType=Qt.TimerType.PreciseTimer)
+        self._timer = QTimer(interval=5, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._on_timeout)
         self._last = (time.perf_counter(), time.thread_time())
         self._timer.start()
 
     def _on_timeout(self) -> None:
         now = (time.perf_counter(), time.thread_time())
-        self._wall.append(max(0.0, 1000 * (now[0] - self._last[0]) - WATCHDOG_MS))
+        self._wall.append(max(0.0, 1000 * (now[0] - self._last[0]) - self._timer.interval()))
         self._cpu.append(1000 * (now[1] - self._last[1]))
         self._last = now
 
     def stop(self) -> dict[str, float]:
-        """Stop, and return the maxima and the 99.9th percentiles."""
+        """Stop, and return the maxima and the 99.9th percentiles in ms."""
         self._timer.stop()
-        index = int(0.999 * (len(self._wall) - 1))
-        return {
-            "wall_ms": max(self._wall),
-            "wall_999_ms": sorted(self._wall)[index],
-            "cpu_ms": max(self._cpu),
-            "cpu_999_ms": sorted(self._cpu)[index],
-        }
+        wall, cpu, index = sorted(self._wall), sorted(self._cpu), int(0.999 * (len(self._wall) - 1))
+        return {"wall_ms": wall[-1], "wall_999_ms": wall[index], "cpu_ms": cpu[-1], "cpu_999_ms": cpu[index]}
 
 
 def open_window(command: list[str] | None = None) -> Any:
@@ -75,7 +65,7 @@ def open_window(command: list[str] | None = None) -> Any:
         controller.active_run.process._command = command
     controller._settings.welcome = False  # show the plots immediately
     controller.start()
-    controller.window.resize(*SIZE)
+    controller.window.resize(1280, 720)
     wait(lambda: controller.window.plots.is_built)
     program.freeze_and_enable_gc()
     controller.window.show_page("plots")
@@ -83,59 +73,29 @@ def open_window(command: list[str] | None = None) -> Any:
     return controller
 
 
-def begin_run(controller: Any) -> None:
-    """Put the window into the state of a training run."""
-    from app.core.run_state import ProcessStarted
-    from trainer_core import protocol
-
-    active_run = controller.active_run
-    active_run.machine.feed(ProcessStarted(str(Path("run").absolute())), time.monotonic())
-    hello = protocol.Hello(seq=1, t=time.time(), pid=os.getpid(), run_dir="", traindeck="0", python="3", torch="2")
-    active_run.handle_event(hello)
-    active_run.handle_event(protocol.Phase(seq=2, t=time.time(), phase="training"))
-    controller.render()
-    controller.window.show_page("plots")
-    run_event_loop(1.0)
-    assert controller.window.plots.isVisible()
-
-
-def wait(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Run the event loop until the condition is true. Raises `TimeoutError`."""
-    from PySide6.QtCore import QEventLoop, QTimer
-
-    loop, deadline = QEventLoop(), time.monotonic() + seconds
-    timer = QTimer(interval=20)
-    timer.timeout.connect(lambda: loop.quit() if condition() or time.monotonic() > deadline else None)
-    timer.start()
-    if not condition():
-        loop.exec()
-    if not condition():
-        raise TimeoutError(f"not within {seconds:.0f} s")
+def wait(condition: Callable[[], bool]) -> None:
+    """Run the event loop until the condition is true."""
+    while not condition():
+        run_event_loop(0.02)
 
 
 def run_event_loop(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    wait(lambda: time.monotonic() >= end)
+    from PySide6.QtCore import QEventLoop, QTimer
+
+    loop = QEventLoop()
+    QTimer.singleShot(round(1000 * seconds), loop.quit)
+    loop.exec()
 
 
 def resident_mb() -> float:
-    import psutil
-
     return float(psutil.Process().memory_info().rss / 1e6)
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
-# --- scenes -------------------------------------------------------------------------------------------------
 
 
 def start(_: str) -> dict[str, Any]:
     """Seconds from before the process to the first paint, and until plots exist; memory of the empty window."""
     result: dict[str, Any] = {}
 
-    def hook(controller: Any, log: object) -> None:
+    def install_callbacks(controller: Any, log: object) -> None:
         from PySide6.QtCore import QTimer
         from PySide6.QtWidgets import QApplication
 
@@ -146,41 +106,46 @@ def start(_: str) -> dict[str, Any]:
         def on_usable() -> None:
             assert controller.window.plots.is_built
             result["usable_s"], result["usable_cpu_s"] = time.time() - _STARTED, time.process_time()
-            QTimer.singleShot(round(1000 * _SETTLE_S), finish)
+            QTimer.singleShot(2000, on_settled)
 
-        def finish() -> None:
+        def on_settled() -> None:
             result["resident_mb"] = resident_mb()
             controller.shutdown()
             QApplication.quit()
 
         controller.window.first_painted.connect(on_painted)
 
-    program.install_exception_hook = hook
+    program.install_exception_hook = install_callbacks
     program.main(["--lang", "en", "--theme", "light"])
     return result
 
 
 def frame(_: str) -> dict[str, Any]:
     """Milliseconds of a frame of the plots with 200,000 points a curve: for a new point, and for a moved view."""
+    from msgspec.structs import replace
+    from PySide6.QtWidgets import QApplication
+
+    from app.core.run_state import ProcessStarted
+    from bench import results
     from trainer_core import protocol
+    from trainer_core.docgen.examples import EVENTS
 
     controller = open_window()
-    begin_run(controller)
-    record, plots = controller.active_run.record, controller.window.plots
-    _fill(record.metrics, _POINTS)
+    run, plots = controller.active_run, controller.window.plots
+    run.machine.feed(ProcessStarted(str(Path("run").absolute())), time.monotonic())
+    run.handle_event(EVENTS[protocol.Hello])
+    run.handle_event(protocol.Phase(t=time.time(), phase="training"))
+    _fill(run.record.metrics)
     controller.render()
+    controller.window.show_page("plots")
     run_event_loop(2.0)
+    assert plots.isVisible()
     gc.collect()
 
     def add_point(number: int) -> None:
         step = _POINTS + number
-        time_ms = protocol.StepTime(data=1.0, transfer=1.0, forward=9.0, backward=9.0, optimizer=3.0, other=1.0)
-        record.add(
-            protocol.Step(
-                t=step * 0.05, seq=step, step=step, epoch=1.0, tokens=step * 8192, samples=step * 8, loss=2.0,
-                learning_rate=1e-3, grad_norm=1.0, tokens_per_s=1e4, samples_per_s=10.0, time_ms=time_ms,
-            )
-        )  # fmt: skip
+        counts = {"step": step, "tokens": step * 8192, "samples": step * 8}
+        run.record.add(replace(EVENTS[protocol.Step], t=step * 0.05, seq=step, **counts))
         controller.render()
 
     def move_view(number: int) -> None:
@@ -191,28 +156,21 @@ def frame(_: str) -> dict[str, Any]:
     for name, change in (("new_point", add_point), ("moved_view", move_view)):
         wall, cpu = [], []
         for number in range(1, _FRAMES + 1):
-            started = (time.perf_counter(), time.process_time())
+            wall_start, cpu_start = time.perf_counter(), time.process_time()
             change(number)
-            _paint(plots)
-            wall.append(1000 * (time.perf_counter() - started[0]))
-            cpu.append(1000 * (time.process_time() - started[1]))
+            QApplication.processEvents()
+            while plots._repaint_timer.isActive() or plots.painter.is_busy:  # painting takes several turns of the loop
+                QApplication.processEvents()
+            QApplication.processEvents()
+            wall.append(1000 * (time.perf_counter() - wall_start))
+            cpu.append(1000 * (time.process_time() - cpu_start))
             plots.show_all()
             run_event_loop(0.02)
-        result[name] = {"wall_ms": spread(wall), "cpu_ms": spread(cpu)}
+        result[name] = {"wall_ms": results.spread(wall), "cpu_ms": results.spread(cpu)}
     return result
 
 
-def _paint(plots: Any) -> None:
-    """Process events until everything is painted, which takes several turns so that input is processed between."""
-    from PySide6.QtWidgets import QApplication
-
-    QApplication.processEvents()
-    while plots._repaint_timer.isActive() or plots.painter.is_busy:
-        QApplication.processEvents()
-    QApplication.processEvents()
-
-
-def _fill(store: Any, count: int) -> None:
+def _fill(store: Any) -> None:
     """Add the measurements of a whole run."""
     import numpy as np
 
@@ -220,59 +178,48 @@ def _fill(store: Any, count: int) -> None:
     from app.core.metrics.metric_table import MetricTable
 
     random = np.random.default_rng(7)
-    step = np.arange(1.0, count + 1)
+    step = np.arange(1.0, _POINTS + 1)
     axes = [step, step * 8192.0, step * 0.05]
-    loss = 2.0 + 3.0 / np.sqrt(1 + step / 1000) + 0.1 * random.normal(size=count)
-    store._steps.extend(np.stack([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, count))]))
-    store._host.extend(np.stack([*axes, *random.random((len(metric_store.HOST_FIELDS), count))]))
+    loss = 2.0 + 3.0 / np.sqrt(1 + step / 1000) + 0.1 * random.normal(size=_POINTS)
+    store._steps.extend(np.stack([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, _POINTS))]))
+    store._host.extend(np.stack([*axes, *random.random((len(metric_store.HOST_FIELDS), _POINTS))]))
     store._gpus[0] = MetricTable(metric_store.GPU_COLUMNS)
-    store._gpus[0].extend(np.stack([*axes, *random.random((len(metric_store.GPU_COLUMNS), count))]))
+    store._gpus[0].extend(np.stack([*axes, *random.random((len(metric_store.GPU_COLUMNS), _POINTS))]))
 
 
 def opening(run: str) -> dict[str, Any]:
     """Seconds until a run on disk is plotted, and how long the event loop was blocked meanwhile."""
     controller = open_window()
-    watchdog = Watchdog()
-    started = (time.perf_counter(), time.process_time())
+    watchdog, wall_start, cpu_start = Watchdog(), time.perf_counter(), time.process_time()
     controller.open_run(Path(run))
     wait(lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0))
-    seconds, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
+    seconds, cpu = time.perf_counter() - wall_start, time.process_time() - cpu_start
     run_event_loop(1.0)  # includes its first frame
     return {"seconds": seconds, "cpu_s": cpu, "blocked": watchdog.stop(), "resident_mb": resident_mb()}
 
 
 def flood(minutes: str) -> dict[str, Any]:
     """The event loop at 1,000 events a second, and the growth of memory beyond the stored measurements."""
-    from bench import window_events
-
-    count = round(60_000 * float(minutes))
-    controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(count), "1000"])
+    steps = round(20_000 * float(minutes))  # three events each
+    controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(steps), "1000"])
     controller.form.load_preset(controller.load_preset("quickstart"))
     controller.start_run()
-    metrics = controller.active_run.record.metrics
+    machine, metrics = controller.active_run.machine, controller.active_run.record.metrics
     wait(lambda: metrics.series("train_loss")[0].size > 0)
-    watchdog, cpu, started = Watchdog(), time.process_time(), time.monotonic()
-    memory: list[tuple[float, float, float]] = []  # seconds, resident MB, MB of the rows
-    while controller.active_run.machine.done is None and time.monotonic() - started < 120 + 120 * float(minutes):
+    watchdog, wall_start, cpu_start = Watchdog(), time.monotonic(), time.process_time()
+    memory: list[tuple[float, float, float]] = []  # seconds, resident MB, MB of the stored measurements
+    while machine.done is None:
         run_event_loop(5.0)
-        memory.append((time.monotonic() - started, resident_mb(), metrics.nbytes / 1e6))
-    seconds = time.monotonic() - started
+        memory.append((time.monotonic() - wall_start, resident_mb(), metrics.nbytes / 1e6))
+    seconds, cpu = time.monotonic() - wall_start, time.process_time() - cpu_start
     return {
-        "blocked": watchdog.stop(), "seconds": seconds, "cpu_share": (time.process_time() - cpu) / seconds,
-        "steps": metrics.series("train_loss")[0].size, "steps_sent": window_events.steps(count),
-        "resident_mb": resident_mb(), "memory": memory,
+        "blocked": watchdog.stop(), "seconds": seconds, "cpu_share": cpu / seconds, "steps_sent": steps,
+        "steps": metrics.series("train_loss")[0].size, "resident_mb": resident_mb(), "memory": memory,
     }  # fmt: skip
 
 
 SCENES: Final = {scene.__name__: scene for scene in (start, frame, opening, flood)}
 
-
-def main() -> None:
-    result = SCENES[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else "")
-    sys.stdout.write(json.dumps(result) + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # do not wait for a trainer that still runs
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(SCENES[sys.argv[1]](sys.argv[2])), flush=True)
+    os._exit(0)  # do not wait for a trainer that still runs

@@ -1,5 +1,1 @@
-"""Fault injection for longer than tests have time for: `python -m bench.faults NAME`.
-
-Each command prints a table and writes bench/results/faults-NAME.json; docs/reliability.md records what was found.
-tests/faults runs the same code for a shorter time.
-"""
+"""Fault injection: what tests/faults runs for a short time, for longer. docs/reliability.md has the results."""

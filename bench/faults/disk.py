@@ -1,126 +1,98 @@
 """A full disk from every operation of a run on.
 
-    python -m bench.faults disk                 every operation below the run's folder
-    python -m bench.faults disk --every 5
+    python -m bench.faults disk --every 5       default: every operation below the run's folder
 
-A run is resumed again and again. For the first process the disk is full from its first operation on (make, open for
-writing, write, flush, rename), for the second from its second, and so on until a process has written two checkpoints
-before. Each must end with one error and exit code 7, or pause with a reason and continue when there is space. No
-checkpoint may be lost. Then the run is finished and compared with the unbroken one.
+A run is resumed again and again. For the first process the disk is full from its first operation on, for the second
+from its second, and so on until a process has written two checkpoints before. Each must end with one error and exit
+code 7, or pause and continue when there is space. No checkpoint may be lost, and the finished run must equal the
+uninterrupted one.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
-import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from bench import measure
-from bench.faults import small
-from bench.faults.small import Child, Unbroken
-from trainer_core import protocol
+from bench import results
+from bench.faults import full_disk
+from bench.faults.reference_run import TIMEOUT_S, ReferenceRun, newest_checkpoint
+from bench.processes import ChildProcess, python
+from trainer_core.messages.exit_codes import ExitCode
 
 STEPS: Final = 600  # more than all processes reach
 _CHECKPOINTS: Final = 2  # of a process: all operations of a checkpoint are done
-_DISK_FULL: Final = 7  # exit code
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
-    """A process: the operation from which the disk was full, its reaction, and the state afterwards."""
+class Outcome:
+    """A process whose disk became full: the first operation that failed, its reaction, and the state afterwards."""
 
     number: int
-    operation: str
-    did: str
+    operation: str  # and its file; empty: none failed
+    reaction: str
     saved: int
     problems: list[str]
 
 
-def full_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list[Full], list[str]]:
-    """Run all processes; returns their results and all problems."""
-    run, found, number, saved = folder / "run", list[Full](), 1, 0
-    while True:
-        room = folder / f"room-{number}"
-        harm = {"below": str(run), "full_at": number, "room": str(room)}
-        arguments = unbroken.command(run)[3:]  # without python -m trainer_core
-        child = Child([sys.executable, "-m", "bench.faults.harmed", json.dumps(harm), *arguments], folder)
-        passed = _until_it_waits(child)
-        did, wrong = _reaction(child, room)
-        before, (saved, damaged) = saved, small.newest(run)
-        told = max((event.step for event in child.of(protocol.Checkpoint)), default=before)
-        if saved < max(before, told):
-            wrong.append(f"the checkpoint of step {max(before, told)} is missing")
-        wrong += unbroken.wrong_losses(child.events)
-        words = child.stderr_line("full at operation").partition(": ")[2]
-        found.append(Full(number, words, did, saved, [*damaged, *wrong]))
-        print(found[-1], file=sys.stderr, flush=True)
-        if passed >= _CHECKPOINTS or not words:
-            break
+def fill_at_each_operation(reference: ReferenceRun, folder: Path, every: int = 1) -> tuple[list[Outcome], list[str]]:
+    """Run all processes. Returns their results and all problems."""
+    run_dir, outcomes, saved, checkpoints, number = folder / "run", list[Outcome](), 0, 0, 1
+    while checkpoints < _CHECKPOINTS and (not outcomes or outcomes[-1].operation):
+        free_space = folder / f"free-space-{number}"
+        child = reference.start(run_dir, folder, python("bench.faults.full_disk", run_dir, number, free_space))
+        child.wait_until(lambda events: any(event["reason"] == "disk_full" for event in events.of("phase")), TIMEOUT_S)
+        checkpoints = len(child.events.of("checkpoint"))
+        reaction, problems = _react(child, free_space)
+        expected = max([saved, *(event["step"] for event in child.events.of("checkpoint"))])
+        saved, damaged = newest_checkpoint(run_dir)
+        if saved < expected:
+            problems.append(f"the checkpoint of step {expected} is missing")
+        problems += [*damaged, *reference.loss_problems(child.events)]
+        report = next((line for line in child.stderr.splitlines() if line.startswith(full_disk.REPORT)), "")
+        outcomes.append(Outcome(number, report.partition(": ")[2], reaction, saved, problems))
+        results.log(str(outcomes[-1]))
         number += every
-    problems = [problem for one in found for problem in one.problems]
-    return found, problems + _finish(unbroken, run, folder)
+    child = reference.start(run_dir, folder)
+    child.wait(TIMEOUT_S)
+    problems = [problem for outcome in outcomes for problem in outcome.problems]
+    return outcomes, problems + reference.end_problems(child, run_dir)
 
 
-def _finish(unbroken: Unbroken, run: Path, folder: Path) -> list[str]:
-    """Let the run end without faults; differences to the unbroken run."""
-    child = Child(unbroken.command(run), folder)
-    if child.ended() != 0:
-        return [child.last_words()]
-    return [*unbroken.wrong_losses(child.events), *unbroken.differences(run)]
-
-
-def _until_it_waits(child: Child) -> int:
-    """Wait until it ends or waits for space; returns the number of reported checkpoints."""
-    child.wait_until(
-        lambda events: any(isinstance(one, protocol.Phase) and one.reason == "disk_full" for one in events)
-    )
-    return len(child.of(protocol.Checkpoint))
-
-
-def _reaction(child: Child, room: Path) -> tuple[str, list[str]]:
-    """Free space if it waits; returns its reaction and problems."""
-    if child.alive:
-        saved = len(child.of(protocol.Checkpoint))
-        room.touch()
-        continued = child.wait_for(protocol.Checkpoint, saved + 1)
+def _react(child: ChildProcess, free_space: Path) -> tuple[str, list[str]]:
+    """Free space if the process waits. Returns its reaction and problems."""
+    if child.output_is_open:
+        free_space.touch()
+        saved = len(child.events.of("checkpoint"))
+        continued = child.wait_until(lambda events: len(events.of("checkpoint")) > saved, TIMEOUT_S)
         child.kill()
-        return "waited and continued", [] if continued else [f"it did not continue: {child.last_words()}"]
-    code, errors = child.ended(), [event.code for event in child.of(protocol.Error)]
-    if code == 0:
+        return "waited and continued", [] if continued else [f"did not continue: {child.describe_exit()}"]
+    code, errors = child.wait(TIMEOUT_S), [event["code"] for event in child.events.of("error")]
+    if code == ExitCode.FINISHED:
         return "not affected", []
-    wrong = [] if code == _DISK_FULL and len(errors) == 1 else [f"ended with {errors}: {child.last_words()}"]
-    if "Traceback" in child.stderr():
-        wrong.append("a traceback was shown")
-    return f"ended with {' '.join(errors) or code}", wrong
+    problems = [] if code == ExitCode.DISK_FULL and len(errors) == 1 else [child.describe_exit()]
+    if "Traceback" in child.stderr:
+        problems.append("a traceback was shown")
+    return f"ended with {' '.join(errors) or code}", problems
 
 
-def lines(found: list[Full], problems: list[str], seconds: float) -> list[str]:
-    """A table with a row for each operation and reaction."""
-    kinds = Counter((one.operation.rpartition(" ")[0], one.did) for one in found)
-    rows = [
-        [operation, did, count, sum(bool(one.problems) for one in found if one.operation.startswith(operation)
-                                    and one.did == did)]
-        for (operation, did), count in kinds.most_common()
-    ]  # fmt: skip
-    told = [measure.table(["full from", "the run", "times", "with a problem"], rows), ""]
-    told.append(f"{len(found)} processes, {seconds / 60:.1f} min")
-    return [*told, *(f"PROBLEM: {problem}" for problem in problems)]
-
-
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults disk", description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="only every Nth operation")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--work", help="folder for the runs; default: bench/results")
-    chosen = parser.parse_args(arguments)
-    told, began = measure.machine(), time.monotonic()
-    with measure.work_folder(chosen.work) as folder:
-        found, problems = full_at_each(small.unbroken(folder, chosen.steps), folder, chosen.every)
-        document = {"steps": chosen.steps, "processes": [asdict(one) for one in found], "problems": problems}
-        measure.report("faults-disk", lines(found, problems, time.monotonic() - began), document, told)
+    args = parser.parse_args(arguments)
+    with results.benchmark("faults-disk") as report:
+        started_at = time.monotonic()
+        reference = ReferenceRun(report.folder, STEPS).train()
+        outcomes, problems = fill_at_each_operation(reference, report.folder, args.every)
+        kinds = [(outcome.operation.partition(" ")[0], outcome.reaction) for outcome in outcomes]
+        failed = Counter(kind for kind, outcome in zip(kinds, outcomes, strict=True) if outcome.problems)
+        rows = [
+            {"full from": kind[0], "the run": kind[1], "times": count, "with a problem": failed[kind]}
+            for kind, count in Counter(kinds).most_common()
+        ]
+        summary = f"\n{len(outcomes)} processes, {(time.monotonic() - started_at) / 60:.1f} min"
+        report.lines = [results.markdown_table(rows), summary, *(f"PROBLEM: {problem}" for problem in problems)]
+        report.document = {"steps": STEPS, "processes": list(map(asdict, outcomes)), "problems": problems}
     return 1 if problems else 0

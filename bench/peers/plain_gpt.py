@@ -1,49 +1,33 @@
 """A plain training loop: GPT-2 (Radford et al. 2019) and AdamW, eager or compiled, as in nanoGPT.
 
-    python -m bench.peers.plain_gpt FOLDER [--compile] [--device cuda --precision bf16]
-
 The model follows the paper: pre-norm blocks and a final norm, GELU, learned positions, tied embedding. The loop takes
 random windows from a memory map, prepares the next batch during backward, reads the loss at intervals, and uses fused
 AdamW and flash attention where nanoGPT does.
 """
 
-from __future__ import annotations
-
-import argparse
-import contextlib
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.peers import training
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The size of a GPT-2."""
-
-    vocab_size: int
-    length: int
-    layers: int
-    heads: int
-    width: int
+from bench import data
+from bench.peers import peer_process
+from trainer_core.config import Config
+from trainer_core.data.token_files import Split
 
 
 class Block(nn.Module):
     """Attention and MLP with pre-norm and residual connections."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.heads = shape.heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
-        self.qkv, self.out = nn.Linear(shape.width, 3 * shape.width), nn.Linear(shape.width, shape.width)
-        self.up, self.down = nn.Linear(shape.width, 4 * shape.width), nn.Linear(4 * shape.width, shape.width)
+        width, self.heads = config.hidden_dim, config.n_heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -57,16 +41,16 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """GPT-2; `forward` returns the summed cross-entropy in nats over labels other than -100."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(shape.vocab_size, shape.width)
-        self.positions = nn.Embedding(shape.length, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.LayerNorm(shape.width)
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_dim)
+        self.positions = nn.Embedding(config.max_seq_len, config.hidden_dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.norm = nn.LayerNorm(config.hidden_dim)
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
-                ends = name.endswith(("out.weight", "down.weight"))
-                nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if ends else 0.02)
+                is_residual = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * config.n_layers) ** 0.5 if is_residual else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
@@ -77,76 +61,77 @@ class Gpt(nn.Module):
         logits = F.linear(self.norm(x), self.tokens.weight)
         return F.cross_entropy(logits.flatten(0, 1), labels_BT.flatten(), ignore_index=-100, reduction="sum")
 
-    def count_parameters(self) -> int:
-        """All weights; the head shares the embedding."""
-        return sum(weight.numel() for weight in self.parameters())
+
+def random_batches(split: Split, config: Config) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless batches of random windows, on the device."""
+    random, length = torch.Generator().manual_seed(config.seed), config.max_seq_len
+    while True:
+        starts = torch.randint(split.tokens - length, (config.batch_size,), generator=random).tolist()
+        rows = torch.stack([torch.from_numpy(split.read(start, start + length + 1)) for start in starts])
+        inputs, labels = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+        if config.device != "cpu":
+            inputs, labels = (part.pin_memory().to(config.device, non_blocking=True) for part in (inputs, labels))
+        yield inputs, labels
 
 
-def batches(chosen: argparse.Namespace) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Random windows of the training tokens, on the device."""
-    tokens = training.tokens_of(chosen.data, "train")
-    random = torch.Generator().manual_seed(chosen.seed)
-
-    def batch() -> tuple[Tensor, Tensor]:
-        starts = torch.randint(len(tokens) - chosen.length, (chosen.batch,), generator=random).tolist()
-        rows = np.stack([tokens[start : start + chosen.length + 1].astype(np.int64) for start in starts])
-        inputs, labels = torch.from_numpy(rows[:, :-1]), torch.from_numpy(rows[:, 1:])
-        if chosen.device == "cpu":
-            return inputs.contiguous(), labels.contiguous()
-        pinned = inputs.contiguous().pin_memory(), labels.contiguous().pin_memory()
-        return pinned[0].to(chosen.device, non_blocking=True), pinned[1].to(chosen.device, non_blocking=True)
-
-    return batch
+def eval_batches(ids: Tensor, config: Config) -> Iterator[tuple[Tensor, Tensor]]:
+    """Consecutive windows, as in Traindeck's evaluation. A short last window is padded with labels of -100."""
+    padding = -(len(ids) - 1) % config.max_seq_len
+    inputs = F.pad(ids[:-1], (0, padding)).view(-1, config.max_seq_len)
+    labels = F.pad(ids[1:], (0, padding), value=-100).view(-1, config.max_seq_len)
+    return zip(torch.split(inputs, config.batch_size), torch.split(labels, config.batch_size), strict=True)
 
 
-def build_optimizer(model: Gpt, chosen: argparse.Namespace) -> torch.optim.AdamW:
-    """AdamW as in nanoGPT: weight decay for matrices only, fused on a GPU."""
-    weights = list(model.parameters())
-    groups: list[dict[str, Any]] = [
-        {"params": [one for one in weights if one.dim() >= 2], "weight_decay": chosen.weight_decay},
-        {"params": [one for one in weights if one.dim() < 2], "weight_decay": 0.0},
-    ]
-    betas = (0.9, chosen.beta2)
-    return torch.optim.AdamW(groups, lr=chosen.learning_rate, betas=betas, fused=chosen.device.startswith("cuda"))
+def learning_rate(step: int, config: Config) -> float:
+    """Linear warmup, then cosine decay to the minimum, as in nanoGPT. Steps count from 0."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    progress = min(1.0, (step - config.warmup_steps) / max(1, config.max_steps - config.warmup_steps))
+    low = config.min_learning_rate_ratio
+    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def train(chosen: argparse.Namespace) -> None:
-    training.set_up(chosen)
-    model = Gpt(Shape(chosen.vocab_size, chosen.length, chosen.layers, chosen.heads, chosen.width)).to(chosen.device)
-    training.emit("ready", parameters=model.count_parameters())
-    optimizer, next_batch = build_optimizer(model, chosen), batches(chosen)
-    scaler = torch.amp.GradScaler(chosen.device.partition(":")[0], enabled=chosen.precision == "fp16")
-    forward: Callable[[Tensor, Tensor], Tensor] = torch.compile(model) if chosen.compile else model
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(chosen.precision)
-    autocast = torch.autocast(chosen.device.partition(":")[0], dtype=dtype) if dtype else contextlib.nullcontext()
-    count = chosen.batch * chosen.length  # of a micro-batch
+def train(config: Config) -> None:
+    model = Gpt(config).to(config.device)
+    peer_process.emit("ready", parameters=sum(weight.numel() for weight in model.parameters()))
+    splits = data.open_splits(data.home_of(config))
+    batches, betas = random_batches(splits["train"], config), (config.beta1, config.beta2)
+    matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
+    others = [weight for weight in model.parameters() if weight.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=config.device != "cpu")
+    forward: Callable[[Tensor, Tensor], Tensor] = torch.compile(model) if config.compile == "on" else model
+    autocast = torch.autocast(config.device, dtype=torch.bfloat16, enabled=config.mixed_precision == "bf16")
+    step_tokens = config.effective_batch * config.max_seq_len
 
-    def loss_of(inputs: Tensor, labels: Tensor) -> Tensor:
+    def summed_loss(inputs: Tensor, labels: Tensor) -> Tensor:
         with autocast:
             return forward(inputs, labels)
 
-    batch = next_batch()
-    for step in range(1, chosen.steps + 1):
+    @torch.no_grad()
+    def held_out_loss() -> float:
+        ids = torch.from_numpy(splits["validation"].read(0, splits["validation"].tokens)).to(config.device)
+        return sum(float(summed_loss(*batch)) for batch in eval_batches(ids, config)) / (len(ids) - 1)
+
+    batch = next(batches)
+    for step in range(1, config.max_steps + 1):
         for group in optimizer.param_groups:
-            group["lr"] = training.cosine(step - 1, chosen)
-        for _ in range(chosen.accumulation):
-            loss = loss_of(*batch) / (count * chosen.accumulation)
-            batch = next_batch()  # while the GPU computes the forward pass
-            torch.autograd.backward(scaler.scale(loss))
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
+            group["lr"] = learning_rate(step - 1, config)
+        for _ in range(config.gradient_accumulation_steps):
+            loss = summed_loss(*batch) / step_tokens
+            batch = next(batches)  # while the GPU computes the forward pass
+            torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
+        optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if step % chosen.log_steps == 0:
-            read = float(loss.detach()) * chosen.accumulation
-            training.emit("step", step=step, tokens=step * count * chosen.accumulation, loss=read)
-        if chosen.eval_steps and (step % chosen.eval_steps == 0 or step == chosen.steps):
-            since = time.perf_counter()
-            mean = training.held_out_loss(loss_of, chosen.data, chosen)
-            training.emit("eval", step=step, loss=mean, seconds=time.perf_counter() - since)
-    training.emit_done(chosen.device)
+        if step % config.log_steps == 0:
+            mean = float(loss.detach()) * config.gradient_accumulation_steps
+            peer_process.emit("step", step=step, tokens=step * step_tokens, loss=mean)
+        if config.eval_steps and (step % config.eval_steps == 0 or step == config.max_steps):
+            started_at, mean = time.perf_counter(), held_out_loss()
+            peer_process.emit("eval", step=step, loss=mean, seconds=time.perf_counter() - started_at)
+    peer_process.emit_done(config)
 
 
 if __name__ == "__main__":
-    train(training.build_parser("plain_gpt", __doc__).parse_args())
+    train(peer_process.start())

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults import small
-from bench.faults.small import Child, Unbroken
+from bench.faults.reference_run import TIMEOUT_S, ReferenceRun, newest_checkpoint
 from tests.core.trainer_process import run
 from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir
@@ -26,13 +25,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(home: Path) -> Unbroken:
-    return small.unbroken(home, STEPS, {"keep-last": 9})
+def reference(home: Path) -> ReferenceRun:
+    return ReferenceRun(home, STEPS, keep_last=9).train()
 
 
-def copy_run(unbroken: Unbroken, folder: Path) -> Path:
+def copy_run(reference: ReferenceRun, folder: Path) -> Path:
     """Copy a run with several checkpoints."""
-    return Path(shutil.copytree(unbroken.run, folder))
+    return Path(shutil.copytree(reference.path, folder))
 
 
 def newest_valid(run: Path) -> tuple[str | None, list[str]]:
@@ -40,8 +39,8 @@ def newest_valid(run: Path) -> tuple[str | None, list[str]]:
     return (None if good is None else good.name), [path.name for path, _ in skipped]
 
 
-def test_a_changed_byte_in_any_file_selects_the_older_checkpoint(unbroken: Unbroken, tmp_path: Path) -> None:
-    copy, generator = copy_run(unbroken, tmp_path / "run"), random.Random(1)
+def test_a_changed_byte_in_any_file_selects_the_older_checkpoint(reference: ReferenceRun, tmp_path: Path) -> None:
+    copy, generator = copy_run(reference, tmp_path / "run"), random.Random(1)
     *_, previous, last = checkpoint_dir.list_checkpoints(copy / "checkpoints")
     files = sorted(last.iterdir())
     assert len(files) >= 6
@@ -59,8 +58,8 @@ def test_a_changed_byte_in_any_file_selects_the_older_checkpoint(unbroken: Unbro
         assert newest_valid(copy) == (last.name, [])
 
 
-def test_a_truncated_or_missing_file_is_detected(unbroken: Unbroken, tmp_path: Path) -> None:
-    copy, generator = copy_run(unbroken, tmp_path / "run"), random.Random(2)
+def test_a_truncated_or_missing_file_is_detected(reference: ReferenceRun, tmp_path: Path) -> None:
+    copy, generator = copy_run(reference, tmp_path / "run"), random.Random(2)
     *_, previous, last = checkpoint_dir.list_checkpoints(copy / "checkpoints")
     for file in sorted(last.iterdir()):
         content = file.read_bytes()
@@ -72,8 +71,8 @@ def test_a_truncated_or_missing_file_is_detected(unbroken: Unbroken, tmp_path: P
         file.write_bytes(content)
 
 
-def test_a_run_skips_damaged_checkpoints_with_a_warning(unbroken: Unbroken, tmp_path: Path, home: Path) -> None:
-    copy = copy_run(unbroken, tmp_path / "run")
+def test_a_run_skips_damaged_checkpoints_with_a_warning(reference: ReferenceRun, tmp_path: Path, home: Path) -> None:
+    copy = copy_run(reference, tmp_path / "run")
     *_, good, truncated, corrupted = checkpoint_dir.list_checkpoints(copy / "checkpoints")
     weights = truncated / "optimizer.safetensors"
     weights.write_bytes(weights.read_bytes()[:-7])
@@ -84,26 +83,42 @@ def test_a_run_skips_damaged_checkpoints_with_a_warning(unbroken: Unbroken, tmp_
     assert result.code == 0, result.stderr
     assert [event.params["path"] for event in result.events_of(protocol.Warn)] == [corrupted.name, truncated.name]
     assert checkpoint_dir.folder_name(result.events_of(protocol.Hello)[0].resumed_from_step) == good.name
-    assert unbroken.differences(copy) == []
+    assert reference.file_problems(copy) == []
 
 
-def test_clock_changes_do_not_affect_a_run(unbroken: Unbroken, tmp_path: Path) -> None:
-    """System clock changes: -1 h, +1 day, -1 year, +1 year. Durations and remaining times stay correct."""
-    clock_changes = [[10, -3600], [30, 86_400], [50, -31_536_000], [70, 31_536_000]]
-    copy = tmp_path / "run"
-    arguments = small.arguments(unbroken.data, copy, STEPS, {"keep-last": 9})
-    command = [sys.executable, "-m", "bench.faults.harmed", json.dumps({"clock": clock_changes}), *arguments]
-    child = Child(command, tmp_path)
-    assert child.ended() == 0, child.last_words()
-    assert unbroken.wrong_losses(child.events) == []
-    assert unbroken.differences(copy) == []
-    assert [event.seq for event in child.events] == list(range(1, len(child.events) + 1))
-    times = [event.t for event in child.events]
+CLOCK_CHANGES = [[10, -3600], [30, 86_400], [50, -31_536_000], [70, 31_536_000]]
+"""Number of a read of the system clock, and the change in seconds: -1 h, +1 day, -1 year, +1 year."""
+TRAINER_WITH_CLOCK_CHANGES = f"""
+import itertools, runpy, time
+real_time, reads = time.time, itertools.count(1)
+
+def changed_time():
+    number = next(reads)
+    return real_time() + sum(seconds for first, seconds in {CLOCK_CHANGES} if number >= first)
+
+time.time = changed_time
+runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_clock_changes_do_not_affect_a_run(reference: ReferenceRun, tmp_path: Path) -> None:
+    """Durations and remaining times stay correct."""
+    run_dir = tmp_path / "run"
+    child = reference.start(run_dir, tmp_path, [sys.executable, "-c", TRAINER_WITH_CLOCK_CHANGES])
+    child.wait(TIMEOUT_S)
+    assert reference.end_problems(child, run_dir) == []
+    events = [protocol.decode_event(json.dumps(event).encode()) for event in child.events]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    times = [event.t for event in events]
     assert min(later - earlier for earlier, later in pairwise(times)) < -1000, "the clock changes had no effect"
-    (done,) = child.of(protocol.Done)
+    (done,) = (event for event in events if isinstance(event, protocol.Done))
     assert 0 < done.seconds < 600
-    assert all(0 <= event.seconds < 600 for event in child.of(protocol.Checkpoint))
-    assert all(event.eta_s is None or 0 <= event.eta_s < 3600 for event in child.of(protocol.Progress))
-    steps = [event.time_ms for event in child.of(protocol.Step)]
-    assert all(0 <= value < 600_000 for time in steps for value in (time.data, time.forward, time.other))
-    assert small.newest(copy) == (STEPS, [])
+    for event in events:
+        if isinstance(event, protocol.Checkpoint):
+            assert 0 <= event.seconds < 600
+        elif isinstance(event, protocol.Progress):
+            assert event.eta_s is None or 0 <= event.eta_s < 3600
+        elif isinstance(event, protocol.Step):
+            time_ms = event.time_ms
+            assert all(0 <= value < 600_000 for value in (time_ms.data, time_ms.forward, time_ms.other))
+    assert newest_checkpoint(run_dir) == (STEPS, [])

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.faults import small
-from bench.faults.small import Unbroken
+from bench.faults.reference_run import ReferenceRun, newest_checkpoint
+from bench.processes import python
 from tests.core.trainer_process import TrainerResult, environment, run
 from trainer_core import protocol
 from trainer_core.runs import run_dir
@@ -33,9 +33,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def long_run(home: Path) -> Unbroken:
+def long_run(home: Path) -> ReferenceRun:
     """A run that does not finish during the tests."""
-    return Unbroken(small.text_file(home), home / "unbroken", STEPS, {}, 0.0)
+    return ReferenceRun(home, STEPS)
 
 
 def events_of(events_file: Path, kind: type) -> list[protocol.AnyEvent]:
@@ -55,7 +55,7 @@ def assert_saved_and_resumable(home: Path, stopped: RunDir) -> None:
     (done,) = events_of(stopped.events, protocol.Done)
     assert isinstance(done, protocol.Done)
     assert (done.reason, done.steps > 0) == ("parent_lost", True)
-    assert small.newest(stopped.path) == (done.steps, [])
+    assert newest_checkpoint(stopped.path) == (done.steps, [])
     assert run_dir.summarize(stopped).resumable
     resumed = run(home, "train", "--resume", str(stopped.path), "--max-steps", str(done.steps + 1))
     assert (resumed.code, resumed.events_of(protocol.Hello)[0].resumed_from_step) == (0, done.steps), resumed.stderr
@@ -67,10 +67,10 @@ def wait_for_exit(process: subprocess.Popen[bytes]) -> TrainerResult:
 
 
 @pytest.mark.parametrize("output", ["json", "plain"])
-def test_a_closed_output_stops_and_saves_the_run(home: Path, long_run: Unbroken, output: str) -> None:
+def test_a_closed_output_stops_and_saves_the_run(home: Path, long_run: ReferenceRun, output: str) -> None:
     stopped = RunDir(home / f"unread {output}")
     process = subprocess.Popen(
-        [*long_run.command(stopped.path), "--output", output],
+        [*python("trainer_core"), *long_run.arguments(stopped.path), "--output", output],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,10 +87,10 @@ def test_a_closed_output_stops_and_saves_the_run(home: Path, long_run: Unbroken,
     assert_saved_and_resumable(home, stopped)
 
 
-def test_a_killed_parent_stops_and_saves_the_run(home: Path, long_run: Unbroken) -> None:
+def test_a_killed_parent_stops_and_saves_the_run(home: Path, long_run: ReferenceRun) -> None:
     """Both pipes break without a command, as when the window is ended in the task manager."""
     stopped = RunDir(home / "orphan")
-    command = [*long_run.command(stopped.path), "--control", "stdin"]
+    command = [*python("trainer_core"), *long_run.arguments(stopped.path), "--control", "stdin"]
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, *command],
         stdout=subprocess.PIPE,

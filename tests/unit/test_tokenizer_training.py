@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from bench.texts import mixed_text
+from bench.synthetic_texts import paragraphs, take
 from trainer_core.data.tokenizing import bpe
 from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer
 from trainer_core.data.tokenizing.conversations import SPECIAL_TOKENS
@@ -104,13 +104,13 @@ def mixed_texts() -> list[str]:
     """English, Chinese and code."""
     readmes = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh-CN.md")]
     sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "trainer_core").glob("c*.py"))]
-    return [*readmes, *sources, *mixed_text(0.25)]
+    return [*readmes, *sources, *(text for (text,) in take(paragraphs(), 0.25))]
 
 
 def test_a_long_sample_compresses_as_well_as_with_the_trainer_of_tokenizers(
     mixed_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "".join(mixed_text(0.1, seed=1))
+    text = "".join(text for (text,) in take(paragraphs(seed=1), 0.1))
     tokenizer = train(mixed_texts, 2000)
     monkeypatch.setattr(bpe, "_MIN_CHARS_PER_TOKEN", 10**9)
     assert len(tokenizer.encode(text).ids) < 1.005 * len(train(mixed_texts, 2000).encode(text).ids)
