@@ -200,9 +200,11 @@ def opening(run: str) -> dict[str, Any]:
 
 def flood(minutes: str) -> dict[str, Any]:
     """The event loop at 1,000 events a second, and the growth of memory beyond the stored measurements."""
+    from trainer_core import presets
+
     steps = round(20_000 * float(minutes))  # three events each
     controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(steps), "1000"])
-    controller.form.load_preset(controller.load_preset("quickstart"))
+    controller.form.load(presets.load("quickstart"))
     controller.start_run()
     machine, metrics = controller.active_run.machine, controller.active_run.record.metrics
     wait(lambda: metrics.series("train_loss")[0].size > 0)
