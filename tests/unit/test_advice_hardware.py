@@ -11,7 +11,7 @@ from tests.unit.simulated_run import GIB, GPU, READY, SimulatedRun, config_with
 from trainer_core import protocol
 from trainer_core.train.advice.rule import RunHistory
 
-FULL = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
+FULL: dict[str, Any] = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
 
 
 def save_checkpoint(run: SimulatedRun, size: int = GIB, kept: int = 1) -> SimulatedRun:

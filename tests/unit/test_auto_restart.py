@@ -5,37 +5,25 @@ from __future__ import annotations
 import sys
 
 from app.core.auto_restart import AutoRestart
+from tests import events
+from tests.events import checkpoint
 from trainer_core import protocol
 
 SEGFAULT = -0x3FFFFFFB if sys.platform == "win32" else 11  # as reported by QProcess
 
 
 def hello(restarts: object = 2, resumed: int | None = None) -> protocol.Hello:
-    return protocol.Hello(
-        pid=1,
-        run_dir="run",
-        traindeck="0",
-        python="3",
-        torch="2",
-        devices=["CPU"],
-        precision="fp32",
-        config={"restarts": restarts},
-        resumed_from_step=resumed,
-    )
-
-
-def checkpoint(step: int) -> protocol.Checkpoint:
-    return protocol.Checkpoint(step=step, path=f"step-{step:08d}", bytes=1, seconds=0.1, kind="regular")
+    return events.hello(config={"restarts": restarts}, resumed_from_step=resumed)
 
 
 def crash(auto_restart: AutoRestart, now: float = 0.0) -> None:
     auto_restart.on_exited(SEGFAULT, now, crashed=True)
 
 
-def started_run(*events: protocol.AnyEvent) -> AutoRestart:
-    """Return an AutoRestart that has received `hello` and `events`."""
+def started_run(*later_events: protocol.AnyEvent) -> AutoRestart:
+    """Return an AutoRestart that has received `hello` and `later_events`."""
     auto_restart = AutoRestart()
-    for event in (hello(), *events):
+    for event in (hello(), *later_events):
         auto_restart.add(event)
     return auto_restart
 

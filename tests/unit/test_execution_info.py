@@ -1,8 +1,9 @@
-"""Execution info of a run: fast paths, figures, bad steps."""
+"""Execution info of a run: fast paths, compile time, bad steps."""
 
 from __future__ import annotations
 
 from app.core.execution_info import ExecutionInfo
+from tests import events
 from trainer_core import protocol
 from trainer_core.docgen.examples import EVENTS
 from trainer_core.protocol import FastPath
@@ -11,14 +12,14 @@ READY: protocol.Ready = EVENTS[protocol.Ready]
 
 
 def hello(resumed: int | None = None) -> protocol.Hello:
-    return protocol.Hello(
-        pid=1, run_dir="r", traindeck="0", python="3", torch="2", devices=["cpu"], precision="fp32",
-        resumed_from_step=resumed, config={"batch_size": 12, "gradient_accumulation_steps": 4},
+    return events.hello(
+        resumed_from_step=resumed,
+        config={"batch_size": 12, "gradient_accumulation_steps": 4},
         fast_paths=[FastPath(name="tf32", used=False, reason="path.no_gpu")],
-    )  # fmt: skip
+    )
 
 
-def bad(step: int) -> protocol.BadStep:
+def bad_step(step: int) -> protocol.BadStep:
     return protocol.BadStep(step=step, kind="not_finite", action="skipped")
 
 
@@ -47,7 +48,7 @@ def test_the_version_increases_with_every_change() -> None:
 
 def test_a_resumed_run_keeps_earlier_bad_steps_and_a_new_run_has_none() -> None:
     execution = ExecutionInfo()
-    for event in (hello(), bad(10), bad(40), hello(resumed=30)):
+    for event in (hello(), bad_step(10), bad_step(40), hello(resumed=30)):
         execution.add(event)
     assert [event.step for event in execution.bad_steps] == [10]
     execution.add(hello())

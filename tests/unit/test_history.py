@@ -13,6 +13,7 @@ import pytest
 
 from app.core.history import run_list
 from app.core.history.run_list import RunHistory
+from tests.events import hello
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 
@@ -21,8 +22,7 @@ def make_run(root: Path, name: str, started: float, *events: protocol.AnyEvent) 
     path = root / name
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(f"preset: {name}\ndata: [数据.txt]\n", encoding="utf-8")
-    hello = protocol.Hello(t=started, pid=1, run_dir=str(path), traindeck="0", python="3", torch="2")
-    (path / "events.jsonl").write_bytes(b"".join(map(protocol.encode, (hello, *events))))
+    (path / "events.jsonl").write_bytes(b"".join(map(protocol.encode, (hello(started), *events))))
     return path
 
 

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.recording_sink import RecordingSink
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.progress import StopRequested
@@ -36,13 +37,6 @@ class PipedContext:
     def send(self, *commands: protocol.AnyCommand | bytes) -> None:
         for command in commands:
             os.write(self.write, command if isinstance(command, bytes) else protocol.encode(command))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture
