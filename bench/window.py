@@ -128,7 +128,7 @@ def main() -> int:
                 failed.append(f"FAILED {name}: {error}")
                 continue
             figures += measured
-            results.log("\n".join(str(figure) for figure in measured))
+            results.log(results.markdown_table([figure.row() for figure in measured]))
         report.lines = [results.markdown_table([figure.row() for figure in figures]), *failed]
         report.document = {"figures": list(map(asdict, figures)), "scenes": scenes}
     return 1 if failed else 0

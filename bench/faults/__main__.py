@@ -13,4 +13,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1 and sys.argv[1] in COMMANDS:
         sys.exit(COMMANDS[sys.argv[1]][0](sys.argv[2:]))
     lines = [f"  {name:<12}{text}" for name, (_, text) in COMMANDS.items()]
-    sys.exit("\n".join(["python -m bench.faults NAME", *lines]))
+    print("python -m bench.faults NAME", *lines, sep="\n")
+    sys.exit(2)
