@@ -18,7 +18,7 @@ def fractions(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     12 GiB of VRAM, of which other programs use 2 GiB and torch 1 GiB. The driver uses system memory when VRAM is full.
     """
     recorded: list[float] = []
-    monkeypatch.setattr(devices, "_LENDS", True)
+    monkeypatch.setattr(devices, "_SPILLS_TO_SYSTEM_MEMORY", True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (9 * GIB, 12 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: GIB)
     monkeypatch.setattr(
@@ -47,6 +47,6 @@ def test_the_limit_is_at_most_the_vram_of_the_gpu(fractions: list[float], monkey
 
 def test_other_systems_and_cpus_have_no_limit(fractions: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     devices.limit_to_vram(torch.device("cpu"))
-    monkeypatch.setattr(devices, "_LENDS", False)
+    monkeypatch.setattr(devices, "_SPILLS_TO_SYSTEM_MEMORY", False)
     devices.limit_to_vram(GPU)
     assert fractions == []

@@ -23,7 +23,7 @@ from trainer_core.system import hardware
 _MMAP_THRESHOLD: Final = -3  # mallopt(3): larger blocks are mapped separately; at most 32 MiB
 _TRIM_THRESHOLD: Final = -1  # mallopt(3): free bytes at the end of the heap that are returned
 _MAX_CACHED_BYTES: Final = 32 * 2**20
-_LENDS: Final = sys.platform == "win32"  # Windows drivers use system memory when VRAM is full
+_SPILLS_TO_SYSTEM_MEMORY: Final = sys.platform == "win32"  # Windows drivers use system memory when VRAM is full
 _RESERVED_BYTES: Final = 300 * 2**20  # bytes of VRAM that the driver needs
 
 
@@ -150,11 +150,11 @@ def limit_to_vram(device: torch.device) -> None:
     Memory of other programs changes: call again before trying more memory. At least half of the card stays allowed,
     because Windows evicts idle programs.
     """
-    if not _LENDS or device.type != "cuda":
+    if not _SPILLS_TO_SYSTEM_MEMORY or device.type != "cuda":
         return
     free, total = torch.cuda.mem_get_info(device)
-    room = torch.cuda.memory_reserved(device) + free - _RESERVED_BYTES
-    torch.cuda.set_per_process_memory_fraction(min(1.0, max(room / total, 0.5)), device)
+    usable = torch.cuda.memory_reserved(device) + free - _RESERVED_BYTES
+    torch.cuda.set_per_process_memory_fraction(min(1.0, max(usable / total, 0.5)), device)
 
 
 def configure_arithmetic(config: Config, device: torch.device) -> None:

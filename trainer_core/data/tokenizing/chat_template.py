@@ -284,17 +284,17 @@ class ChatTemplate:
         """Cuts a text at special tokens and at both ends of each answer."""
         pieces: list[Piece] = []
         in_loss: list[tuple[int, int]] = []
-        place: PrecededBy = "start"
-        takes_space = False
+        preceded_by: PrecededBy = "start"
+        strips_whitespace = False
         for number, (start, stop) in enumerate(pairwise([0, *chain.from_iterable(answers), len(text)])):
             first = len(pieces)
             for part, piece in enumerate(self._special_pattern.split(text[start:stop])):
                 if part % 2:
                     pieces.append(self._ids[piece])
-                    place, takes_space = "mark", piece in self._rstrip
-                elif piece := piece.lstrip() if takes_space else piece:
-                    pieces.append((_remove_reserved(piece), place))
-                    place, takes_space = "text", False
+                    preceded_by, strips_whitespace = "mark", piece in self._rstrip
+                elif piece := piece.lstrip() if strips_whitespace else piece:
+                    pieces.append((_remove_reserved(piece), preceded_by))
+                    preceded_by, strips_whitespace = "text", False
             if number % 2:
                 in_loss.append((first, len(pieces)))
         return Rendering(pieces, in_loss)
@@ -315,8 +315,8 @@ def _render_chatml(turns: Sequence[Turn], start: int, end: int) -> Rendering:
     return Rendering(pieces, in_loss)
 
 
-def _common_prefix(one: str, other: str) -> str:
-    return one[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))]
+def _common_prefix(a: str, b: str) -> str:
+    return a[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))]
 
 
 def _remove_reserved(text: str) -> str:
