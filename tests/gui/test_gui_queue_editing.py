@@ -265,7 +265,7 @@ def test_a_sweep_rejects_invalid_values_and_combinations(open_window: OpenWindow
     assert not first.error.isVisible()
     assert dialog.list.count() == 2
     assert "head" in dialog.list.item(1).text()
-    assert dialog.count.text() == "Runs: 1. 1 invalid ones are skipped."
+    assert dialog.count.text() == "Runs: 1. Skipped (invalid): 1."
     click(qtbot, dialog.add_button)
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
