@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage, QTextDocument
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -18,6 +18,7 @@ from app.__main__ import configure_application
 from app.core.metrics.metric_store import MetricStore
 from app.pages.plots.axes import Axis
 from app.pages.plots.canvas import Canvas
+from app.pages.plots.legend import Legend, LegendEntry
 from app.pages.plots.page import PlotsPage
 from app.pages.plots.plot_export_controller import PlotExportController
 from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
@@ -602,3 +603,20 @@ def test_a_failed_export_shows_a_banner(
         text = content.format_text()
         assert name in text
         assert "could not be saved" in text
+
+
+@pytest.mark.parametrize("names", [("Forward", "Data wait", "Optimizer"), ("前向", "等待数据", "优化器")])
+def test_a_legend_breaks_lines_only_between_entries(qapp: QApplication, names: tuple[str, ...]) -> None:
+    legend = Legend()
+    values = ("60.5", "0.477", "13.6")
+    entries = [LegendEntry("area", "curve_a", *named) for named in zip(names, values, strict=True)]
+    legend.display(entries, LIGHT, max_rows=9)
+    document = QTextDocument()
+    document.setHtml(legend.text())
+    document.setDefaultFont(legend.font())
+    for width in range(200, 700):
+        document.setTextWidth(width)
+        document.size()  # lays out the text
+        layout = document.firstBlock().layout()
+        starts = [layout.lineAt(row).textStart() for row in range(layout.lineCount())]
+        assert {document.firstBlock().text()[start] for start in starts} == {"■"}

@@ -27,8 +27,8 @@ _SYMBOLS: Final = {
     "resume": "┃",
 }
 _WORD_JOINER: Final = "\u2060"  # prevents the line breaks that Chinese text allows after each character
-_FIGURE_SPACE: Final = "\u2007"  # as wide as a digit, so that values stay in place
-_VALUE_CHARS: Final = 6
+_PADDING: Final = "\u00a0"  # about half a digit; not U+2007, where Qt breaks lines
+_VALUE_CHARS: Final = 5
 _MAX_NAME_WIDTH: Final = 280  # pixels
 
 
@@ -102,7 +102,8 @@ class Legend(QLabel):
 
     def _html(self, entry: LegendEntry, name: str, palette: Palette) -> str:
         """Return one entry, without line breaks."""
-        value = "" if entry.value is None else entry.value.rjust(_VALUE_CHARS, _FIGURE_SPACE)
+        value = entry.value or ""
+        value = _PADDING * (_VALUE_CHARS - len(value)) + value if value else ""
         parts = (
             (_SYMBOLS[entry.symbol] if entry.label else "", getattr(palette, entry.color)),
             (name if name.isascii() else _WORD_JOINER.join(name), palette.text),
