@@ -38,7 +38,8 @@ MakeWindow = Callable[..., Controller]
 
 
 def click(qtbot: QtBot, button: QWidget) -> None:
-    assert button.isVisible()
+    """Click as soon as the button is visible: a new one appears with the next events."""
+    qtbot.waitUntil(button.isVisible)
     assert button.isEnabled()
     qtbot.mouseClick(button, LEFT)
 
