@@ -48,7 +48,7 @@ def test_memory_of_a_process_tree_is_measured() -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     memory = processes.run([sys.executable, "-c", parent], sample_memory=True).memory
     assert memory is not None
-    assert memory["processes"] == 2
+    assert memory["processes"] >= 2  # on Windows, python.exe of a virtual environment starts another one
     assert memory["peak"] > 50_000_000
     assert sum(memory["each"]) == memory["peak"]
 
