@@ -147,11 +147,14 @@ def run(
     cpu_before, started_at = _cpu_seconds_of_children(), time.perf_counter()
     child = ChildProcess(command, env)
     sampler = _MemorySampler(child.pid) if sample_memory else None
-    child.wait(timeout_s, allowed=[0])
+    try:
+        child.wait(timeout_s, allowed=[0])
+    finally:
+        memory = sampler.stop() if sampler else None
     seconds = time.perf_counter() - started_at
     cpu_after = _cpu_seconds_of_children()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-    return Finished(seconds, cpu_seconds, child.output, sampler.stop() if sampler else None)
+    return Finished(seconds, cpu_seconds, child.output, memory)
 
 
 def _cpu_seconds_of_children() -> float | None:

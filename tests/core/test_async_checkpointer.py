@@ -17,6 +17,7 @@ from tests.core.test_checkpoint import SharingViolationError
 from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, call_after_steps, corrupt_gradients, first_epoch, tiny_config
 from tests.recording_sink import RecordingSink
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
@@ -214,13 +215,6 @@ def disk_full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def disk_full_pauses(sink: RecordingSink) -> list[protocol.Phase]:
     """Pauses of a run that waits for disk space."""
     return [event for event in sink.events_of(protocol.Phase) if event.phase == "paused"]
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def start_thread(do: Callable[[], None]) -> threading.Thread:
