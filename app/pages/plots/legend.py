@@ -27,7 +27,7 @@ _SYMBOLS: Final = {
     "resume": "┃",
 }
 _WORD_JOINER: Final = "\u2060"  # prevents the line breaks that Chinese text allows after each character
-_PADDING: Final = "\u00a0"  # about half a digit; not U+2007, where Qt breaks lines
+_PADDING: Final = "\u00a0"  # narrower than a digit; Qt would break lines at U+2007, which is as wide as one
 _VALUE_CHARS: Final = 5
 _MAX_NAME_WIDTH: Final = 280  # pixels
 
