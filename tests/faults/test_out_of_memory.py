@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import subprocess
@@ -35,6 +36,7 @@ from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
 from trainer_core.train.engine import compilation, engine
 from trainer_core.train.engine.engine import Engine
+from trainer_core.train.oom import is_out_of_memory
 
 
 @pytest.mark.parametrize("required", ["checkpointing", "chunked_loss"])
@@ -277,6 +279,28 @@ def test_an_evaluation_that_does_not_fit_is_split_with_the_same_result(tmp_path:
     (actual,), (expected,) = sink.events_of(protocol.Eval), reference_sink.events_of(protocol.Eval)
     assert actual.loss == pytest.approx(expected.loss, rel=1e-6)
     assert actual.tokens == expected.tokens
+
+
+def test_an_evaluation_maps_no_file_after_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A full address space has no room for a mapping; the batch of an evaluation cannot be made smaller for it.
+    trainer, sink = build_trainer(tmp_path, oom_config(tmp_path, max_steps=3, eval_steps=3))
+    step = trainer._step
+
+    def step_that_fills_memory(window: Any) -> None:
+        step(window)
+        monkeypatch.setattr("trainer_core.data.token_files.map_file", failing)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    trainer._step = step_that_fills_memory  # type: ignore[method-assign]
+    trainer.run()
+    assert [event.step for event in sink.events_of(protocol.Eval)] == [3]
+
+
+def test_a_failed_mapping_is_out_of_memory() -> None:
+    assert is_out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert not is_out_of_memory(OSError(errno.EIO, "Input/output error"))
 
 
 def test_samples_that_do_not_fit_are_skipped_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

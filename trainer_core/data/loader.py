@@ -333,6 +333,11 @@ class BatchLoader:
         """Sequences of the split."""
         return len(self._dataset)
 
+    def open_files(self) -> None:
+        """Map the files now: later, memory may not suffice."""
+        if self.samples:
+            self._dataset[0]
+
     def iterate_epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Batches from position `start` to the end of an epoch (both from 0). Does not use the global RNG."""
         self._sampler.epoch, self._sampler.start = epoch, start

@@ -47,7 +47,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the device, torch's allocators or the system ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    found = error_codes.classify_exception(error) if isinstance(error, RuntimeError) else None
+    found = error_codes.classify_exception(error) if isinstance(error, RuntimeError | OSError) else None
     return found is not None and found.code == "memory.out"
 
 

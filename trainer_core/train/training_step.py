@@ -137,6 +137,7 @@ class TrainingStep:
         """Allocate what training keeps between steps."""
         optimizers.allocate(self.state.optimizer)
         self.ranks.reserve(list(self.model.parameters()))
+        self.validation_data.open_files()
         self.windows.load()
 
     def _select_engine(self, choices: dict[str, Any]) -> Engine:
