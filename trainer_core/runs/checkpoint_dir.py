@@ -20,7 +20,7 @@ from typing import Any, Final
 from trainer_core.system import files
 
 MANIFEST: Final = "manifest.json"
-_SAFE_FILE_NAME: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a plain name: no path, drive, `.` or `..`
+SAFE_FILE_NAME: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a plain name: no path, drive, `.` or `..`
 _FOLDER_NAME: Final = re.compile(r"step-(\d{8,})")
 TEMPORARY_PREFIX: Final = ".writing-"
 _READ_ERRORS: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -98,7 +98,7 @@ def verify_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
         return {MANIFEST: f"the content of “{MANIFEST}” has changed"}
     if not entries:
         return {MANIFEST: f"“{MANIFEST}” lists no files"}
-    if not all(_SAFE_FILE_NAME.fullmatch(name) for name, _, _ in entries):  # untrusted
+    if not all(SAFE_FILE_NAME.fullmatch(name) for name, _, _ in entries):  # untrusted
         return {MANIFEST: f"“{MANIFEST}” lists files outside of the checkpoint"}
     return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
 

@@ -17,11 +17,13 @@ from typing import Any, Final, Protocol
 import msgspec
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from trainer_core import __version__
+from trainer_core.base_model import weights
+from trainer_core.base_model.weight_files import read_header
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.decoder import Decoder, ModelConfig
@@ -89,10 +91,10 @@ def build_content(
 
 
 def _weights(model: Decoder) -> dict[str, Tensor]:
-    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     if model.config.tie_embeddings:
-        del weights[_TIED_HEAD]
-    return weights
+        del tensors[_TIED_HEAD]
+    return tensors
 
 
 def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
@@ -222,36 +224,30 @@ def require_weights(folder: Path, shape: ModelConfig) -> None:
     Raises `checkpoint.mismatch` or `checkpoint.damaged`.
     """
     with torch.device("meta"):
-        wanted = {name: list(weight.shape) for name, weight in Decoder(shape).named_parameters()}
-    try:
-        path = folder / "model.safetensors"
-        with files.open_with_retry(path), safe_open(path, "pt") as file:
-            found = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise _damaged_error(folder, error) from error
-    for name, rows in wanted.items():
-        if found.get(name) != rows:
-            raise TraindeckError("checkpoint.mismatch", path=str(folder), what=f"{name} {found.get(name)} → {rows}")
+        model = Decoder(shape)
+    with _weight_errors(folder):
+        weights.match(read_header(folder / "model.safetensors"), model)
 
 
 def load_weights(folder: Path, model: Decoder) -> None:
-    """Load only the weights, into a model of the same shape."""
-    weights = _read_tensors(folder / "model.safetensors")
-    if model.config.tie_embeddings and "model.embed_tokens.weight" in weights:
-        weights[_TIED_HEAD] = weights["model.embed_tokens.weight"]
+    """Load only the weights, into a model of the same shape. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    with _weight_errors(folder):
+        weights.copy_file(folder / "model.safetensors", model)
+
+
+@contextlib.contextmanager
+def _weight_errors(folder: Path) -> Iterator[None]:
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()
-        raise TraindeckError("checkpoint.mismatch", detail=str(error), path=str(folder), what=what) from error
+        yield
+    except weights.WeightMismatchError as error:
+        raise TraindeckError("checkpoint.mismatch", path=str(folder), what=str(error)) from error
+    except (OSError, SafetensorError) as error:
+        raise _damaged_error(folder, error) from error
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        with files.open_with_retry(path):
-            return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _damaged_error(path.parent, error) from error
+    with _weight_errors(path.parent), files.open_with_retry(path):
+        return load_file(path)
 
 
 @contextlib.contextmanager
