@@ -10,7 +10,6 @@ import string
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -148,20 +147,6 @@ def test_a_run_directory_without_write_permission_is_an_error(home: Path) -> Non
 def test_a_run_directory_below_a_file_is_an_error(home: Path) -> None:
     (home / "run").write_text("a file", encoding="utf-8")
     expect_error(train(home, text_file(home)), "disk.not_writable", 1)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 7 MiB."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root on Linux")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)], check=False)
-    if mount.returncode:
-        pytest.skip("mounting is not allowed on this machine")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def waits_for_disk_space(event: protocol.AnyEvent) -> bool:

@@ -1,17 +1,19 @@
-"""Where a base model comes from: a folder, a run or a checkpoint of Traindeck. No torch."""
+"""Where a base model comes from: a folder, a run or checkpoint of Traindeck, or a hub. No torch."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core.base_model import weight_files
+from trainer_core.base_model import download, hub, weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
 
 CONFIG_FILE: Final = "config.json"
+_HUB_NAME: Final = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+(?:/[\w.-]+)*))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +22,67 @@ class BaseModel:
 
     folder: Path  # as `save_pretrained` writes it
     config: dict[str, Any]  # content of config.json; untrusted
-    origin: str  # absolute path; `resolve(origin)` finds the same model again
+    origin: str  # absolute path, or `ORG/NAME@COMMIT`; `resolve(origin)` finds the same model again
     weights: tuple[str, ...]  # names of the safetensors files in the folder
 
 
-def resolve(text: str, reporter: Reporter) -> BaseModel:
-    """The base model that `text` names: a model folder, a checkpoint, or a run (its newest valid checkpoint).
+def resolve(text: str, reporter: Reporter, endpoint: str = "", send_token: bool = False) -> BaseModel:
+    """The base model that `text` names; downloads it if necessary.
 
-    Runs are found by folder or name. Headers of the weights are checked; a checkpoint's hashes too. No code of a model
-    is ever run. Raises `base_model.*` and `checkpoint.damaged`, `run.no_checkpoint` or `model.unsupported`.
+    `text`: a model folder, a checkpoint, a run by folder or name (its newest valid checkpoint), or
+    `ORG/NAME[@REVISION]` of the Hugging Face Hub. What exists on disk wins. `endpoint`: a mirror of the Hub. The user's
+    token is sent to a mirror only with `send_token`. Headers of the weights are checked, and the hashes of a checkpoint
+    and of what is downloaded. No code of a model is ever run.
+
+    Raises `base_model.*`, `hub.*`, `disk.*`, `checkpoint.damaged`, `run.no_checkpoint` or `model.unsupported`, and
+    `StopRequested`.
     """
+    folder = find_folder(text)
+    if folder is not None:
+        return _from_folder(folder, reporter)
+    name, revision = _parse_name(text)
+    cached = hub.find_cached(name, revision)
+    if cached is None:
+        plan = hub.plan(name, revision, reporter, endpoint, send_token)
+        download.download(plan, reporter, lambda file: _check_file(plan.folder, file))
+        hub.write_reference(plan, revision)
+        cached = plan.folder, plan.origin
+    folder, origin = cached
+    return BaseModel(folder, read_config(folder), origin, weight_files.find_weights(folder))
+
+
+def plan_download(
+    text: str, reporter: Reporter, endpoint: str = "", send_token: bool = False
+) -> download.DownloadPlan | None:
+    """What `resolve` would download, with sizes and free space; None if nothing. Raises as `resolve` does."""
+    if find_folder(text) is not None:
+        return None
+    name, revision = _parse_name(text)
+    return None if hub.find_cached(name, revision) else hub.plan(name, revision, reporter, endpoint, send_token)
+
+
+def find_folder(text: str) -> Path | None:
+    """The folder or run on disk that `text` names. Raises `base_model.no_config` for a file."""
     folder = Path(text).expanduser()
     if folder.is_dir():
-        return _from_folder(folder.absolute(), reporter)
+        return folder.absolute()
     if folder.is_file():
         raise TraindeckError("base_model.no_config", path=text, file=CONFIG_FILE)
-    if text and run_dir.RunDir(run_dir.runs_root() / text).exists():
-        return _from_folder(run_dir.runs_root() / text, reporter)
-    raise TraindeckError("base_model.not_found", name=text)
+    named = run_dir.RunDir(run_dir.runs_root() / text)
+    return named.path if text and named.exists() else None
+
+
+def _parse_name(text: str) -> tuple[str, str]:
+    match = _HUB_NAME.fullmatch(text)
+    if match is None or ".." in text:
+        raise TraindeckError("base_model.not_found", name=text)
+    return match[1], match[2] or hub.DEFAULT_REVISION
+
+
+def _check_file(folder: Path, name: str) -> None:
+    """Refuse a model before its weights are downloaded."""
+    if name == CONFIG_FILE:
+        read_config(folder)
 
 
 def _from_folder(folder: Path, reporter: Reporter) -> BaseModel:

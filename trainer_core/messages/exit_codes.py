@@ -29,7 +29,7 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
     **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
-    **dict.fromkeys(("data", "base_model", "failure.encoding"), ExitCode.DATA),
+    **dict.fromkeys(("data", "base_model", "hub", "failure.encoding"), ExitCode.DATA),
     **dict.fromkeys(("base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE),
     **dict.fromkeys(("disk.full", "disk.unsaved"), ExitCode.DISK_FULL),
     **dict.fromkeys(("memory", "generate"), ExitCode.OUT_OF_MEMORY),
