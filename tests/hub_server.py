@@ -55,30 +55,30 @@ def _tree_entry(name: str, content: bytes) -> dict[str, object]:
     return entry | ({"lfs": {"oid": sha256, "size": len(content), "pointerSize": 134}} if is_lfs(name) else {})
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self.answer()
 
     def do_GET(self) -> None:
-        self._answer()
+        self.answer()
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path, {name.lower(): value for name, value in self.headers.items()}))
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/(.+)", path):
             self._send_info(match[1], match[2])
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/(.+)", path):
-            self._send(200, json.dumps([_tree_entry(*file) for file in self.hub.models[match[1]].items()]).encode())
+            self.send(200, json.dumps([_tree_entry(*file) for file in self.hub.models[match[1]].items()]).encode())
         elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._resolve(match[1], match[3])
         elif match := re.fullmatch(r"/lfs/([^/]+/[^/]+)/(.+)", path):
-            self._send_content(self.hub.tampered.get(match[2], self.hub.models[match[1]][match[2]]))
+            self.send_content(self.hub.tampered.get(match[2], self.hub.models[match[1]][match[2]]))
         else:
             self._fail(404, "EntryNotFound")
 
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
             if is_lfs(name):
                 entry["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
             siblings.append(entry)
-        return self._send(200, json.dumps({"id": model, "sha": COMMIT, "siblings": siblings}).encode())
+        return self.send(200, json.dumps({"id": model, "sha": COMMIT, "siblings": siblings}).encode())
 
     def _resolve(self, model: str, name: str) -> None:
         content = self.hub.models[model].get(name)
@@ -103,24 +103,24 @@ class _Handler(BaseHTTPRequestHandler):
             return self._fail(404, "EntryNotFound")
         headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{git_blob_id(content)}"'}
         if not is_lfs(name):
-            return self._send(200, self.hub.tampered.get(name, content), headers)
+            return self.send(200, self.hub.tampered.get(name, content), headers)
         headers |= {
             "X-Linked-Size": str(len(content)),
             "X-Linked-ETag": f'"{hashlib.sha256(content).hexdigest()}"',
             "Location": f"{self.hub.content_endpoint}/lfs/{model}/{name}",
         }
-        return self._send(302, b"", headers)
+        return self.send(302, b"", headers)
 
-    def _send_content(self, content: bytes) -> None:
+    def send_content(self, content: bytes) -> None:
         start, status, headers = 0, 200, {}
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if asked and self.hub.supports_ranges:
             start, status = int(asked[1]), 206
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         limit = self.hub.breaks_after.pop(0) if self.hub.breaks_after else None
-        self._send(status, content[start:], headers, limit)
+        self.send(status, content[start:], headers, limit)
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None, limit: int | None = None) -> None:
+    def send(self, status: int, body: bytes, headers: dict[str, str] | None = None, limit: int | None = None) -> None:
         self.send_response(status)
         for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _fail(self, status: int, code: str) -> None:
-        self._send(status, b"{}", {"X-Error-Code": code} if self.hub.sends_error_codes else {})
+        self.send(status, b"{}", {"X-Error-Code": code} if self.hub.sends_error_codes else {})
 
 
 class _Server(ThreadingHTTPServer):
@@ -149,7 +149,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(hub: Hub, handler: type[_Handler] = _Handler) -> Iterator[Hub]:
+def serve(hub: Hub, handler: type[Handler] = Handler) -> Iterator[Hub]:
     """Run the server: one origin for the API, another for LFS content."""
     bound = type("BoundHandler", (handler,), {"hub": hub})
     servers = [_Server(("127.0.0.1", 0), bound) for _ in range(2)]

@@ -223,6 +223,16 @@ def test_a_server_that_stays_broken_is_reported_and_the_next_start_continues(ser
     ]
 
 
+def test_an_incomplete_file_that_is_damaged_is_downloaded_from_its_beginning(server: Hub, cache: Path) -> None:
+    server.breaks_after = [300_000, *[0] * 10]
+    refusal(server)
+    (incomplete,) = cache.rglob("*.incomplete")
+    incomplete.write_bytes(b"!" * 300_000)
+    server.breaks_after.clear()
+    base = resolve(MODEL, NullReporter(), server.endpoint)
+    assert (base.folder / base.weights[0]).read_bytes() == model_files()[base.weights[0]]
+
+
 class Stopper(NullReporter):
     """Stops once some bytes were received."""
 

@@ -66,6 +66,7 @@ class DownloadPlan:
     files: tuple[RemoteFile, ...]  # in the order of the download
     blobs: Path | None = None  # where the content is stored by its hash and linked from `folder`, as on the Hub
     locks: Path | None = None
+    reference: Path | None = None  # file that records the folder's name, once it is complete
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -177,16 +178,22 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
 
     def work(control: Control) -> None:
         for file in plan.files:
+            if plan.blobs is None:
+                _remove_outdated(plan.target(file), file, control)
             if not plan.target(file).is_file():
                 with _lock(plan, file):
                     control.check()
                     _fetch(plan, file, control)
             check(file.name)
 
-    run_cancellable(
-        work, reporter, lambda control: reporter.progress("preparing", there + control.received, total, "bytes")
-    )
+    def report(control: Control) -> None:
+        reporter.progress("preparing", min(there + control.received, total), total, "bytes")
+
+    run_cancellable(work, reporter, report)
     reporter.progress("preparing", total, total, "bytes")
+    if plan.reference is not None:
+        with files.translate_os_errors(plan.reference):
+            files.write_atomic(plan.reference, plan.folder.name.encode("ascii"))
 
 
 @contextlib.contextmanager
@@ -203,6 +210,16 @@ def _lock(plan: DownloadPlan, file: RemoteFile) -> Iterator[None]:
         yield
 
 
+def _remove_outdated(target: Path, file: RemoteFile, control: Control) -> None:
+    """Delete a file that the repository has replaced since an earlier download, which was interrupted."""
+    if target.is_file() and file.digest:
+        with files.translate_os_errors(target):
+            with target.open("rb") as content:
+                digest, size = _hash_existing(file, content, control)
+            if (size, digest.hexdigest()) != (file.size, file.digest):
+                target.unlink()
+
+
 def _fetch(plan: DownloadPlan, file: RemoteFile, control: Control) -> None:
     blob, incomplete = plan.blob(file), plan.incomplete(file)
     if plan.target(file).is_file():  # another process was faster
@@ -212,7 +229,11 @@ def _fetch(plan: DownloadPlan, file: RemoteFile, control: Control) -> None:
         blob.parent.mkdir(parents=True, exist_ok=True)
         if not blob.is_file():
             with incomplete.open("a+b") as output:
+                resumed = output.tell() > 0
                 is_valid = _receive(plan, file, output, control)
+                if not is_valid and resumed:  # from damaged content, or of another version
+                    output.truncate(0)
+                    is_valid = _receive(plan, file, output, control)
             if not is_valid:
                 incomplete.unlink()
                 raise TraindeckError("hub.file_changed", name=plan.name, file=file.name, host=plan.host)
@@ -238,6 +259,9 @@ def _receive(plan: DownloadPlan, file: RemoteFile, output: BinaryIO, control: Co
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     digest, done = _hash_existing(file, output, control)
+    if done > file.size:
+        output.truncate(0)
+        digest, done = file.new_hash(), 0
     attempt, reason = 0, "it ends too early"
     while done < file.size:
         before = done
@@ -269,16 +293,14 @@ def _receive(plan: DownloadPlan, file: RemoteFile, output: BinaryIO, control: Co
     return done == file.size and file.digest in ("", digest.hexdigest())
 
 
-def _hash_existing(file: RemoteFile, output: BinaryIO, control: Control) -> tuple[_Hash, int]:
-    """Hash of the part that an earlier download received, and its size."""
-    digest, done = file.new_hash(), output.seek(0, os.SEEK_END)
-    if done > file.size:
-        output.truncate(0)
-        return digest, 0
-    output.seek(0)
-    while chunk := output.read(_HASHED_BYTES):
+def _hash_existing(file: RemoteFile, content: BinaryIO, control: Control) -> tuple[_Hash, int]:
+    """Hash of what an earlier download received, and its size."""
+    digest, done = file.new_hash(), 0
+    content.seek(0)
+    while chunk := content.read(_HASHED_BYTES):
         control.check()
         digest.update(chunk)
+        done += len(chunk)
     return digest, done
 
 

@@ -28,11 +28,11 @@ from trainer_core.base_model.download import (
 )
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
-from trainer_core.system import files
 
 DEFAULT_REVISION: Final = "main"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT_S: Final = 15.0
+USER_AGENT: Final = f"traindeck/{__version__}"
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model")
 _SMALL_FILES: Final = re.compile(
     r"config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json|tokenizer\.model|vocab\.json"
@@ -96,17 +96,9 @@ def plan(name: str, revision: str, reporter: Reporter, endpoint: str = "", send_
         files=select_files(name, [file for file in found if file is not None]),
         blobs=storage / "blobs",
         locks=storage.parent / ".locks" / storage.name,
+        reference=None if revision == commit else storage / "refs" / revision,
         headers=headers,
     )
-
-
-def write_reference(plan: DownloadPlan, revision: str) -> None:
-    """Record the commit of a branch or tag, once its files are complete."""
-    commit = plan.folder.name
-    if revision != commit:
-        path = _storage(plan.name) / "refs" / revision
-        with files.translate_os_errors(path):
-            files.write_atomic(path, commit.encode("ascii"))
 
 
 def select_files(name: str, found: list[RemoteFile]) -> tuple[RemoteFile, ...]:
@@ -148,7 +140,7 @@ def _headers(endpoint: str, send_token: bool) -> dict[str, str]:
     """Own headers: those of `huggingface_hub` include the token, and names of tools found in the environment."""
     from huggingface_hub import get_token
 
-    headers = {"User-Agent": f"traindeck/{__version__}"}
+    headers = {"User-Agent": USER_AGENT}
     token = get_token() if send_token or endpoint == OFFICIAL_ENDPOINT else None
     if token:
         headers["Authorization"] = f"Bearer {token}"

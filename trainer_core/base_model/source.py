@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core.base_model import download, hub, weight_files
+from trainer_core.base_model import download, hub, modelscope, weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
@@ -30,9 +30,9 @@ def resolve(text: str, reporter: Reporter, endpoint: str = "", send_token: bool 
     """The base model that `text` names; downloads it if necessary.
 
     `text`: a model folder, a checkpoint, a run by folder or name (its newest valid checkpoint), or
-    `ORG/NAME[@REVISION]` of the Hugging Face Hub. What exists on disk wins. `endpoint`: a mirror of the Hub. The user's
-    token is sent to a mirror only with `send_token`. Headers of the weights are checked, and the hashes of a checkpoint
-    and of what is downloaded. No code of a model is ever run.
+    `ORG/NAME[@REVISION]` of the Hugging Face Hub or, after `modelscope:`, of ModelScope. What exists on disk wins.
+    `endpoint`: a mirror of the Hub. The user's token is sent to a mirror only with `send_token`. Headers of the weights
+    are checked, and the hashes of a checkpoint and of what is downloaded. No code of a model is ever run.
 
     Raises `base_model.*`, `hub.*`, `disk.*`, `checkpoint.damaged`, `run.no_checkpoint` or `model.unsupported`, and
     `StopRequested`.
@@ -40,12 +40,11 @@ def resolve(text: str, reporter: Reporter, endpoint: str = "", send_token: bool 
     folder = find_folder(text)
     if folder is not None:
         return _from_folder(folder, reporter)
-    name, revision = _parse_name(text)
-    cached = hub.find_cached(name, revision)
+    name = _HubName.parse(text)
+    cached = name.find_cached()
     if cached is None:
-        plan = hub.plan(name, revision, reporter, endpoint, send_token)
+        plan = name.plan(reporter, endpoint, send_token)
         download.download(plan, reporter, lambda file: _check_file(plan.folder, file))
-        hub.write_reference(plan, revision)
         cached = plan.folder, plan.origin
     folder, origin = cached
     return BaseModel(folder, read_config(folder), origin, weight_files.find_weights(folder))
@@ -57,8 +56,8 @@ def plan_download(
     """What `resolve` would download, with sizes and free space; None if nothing. Raises as `resolve` does."""
     if find_folder(text) is not None:
         return None
-    name, revision = _parse_name(text)
-    return None if hub.find_cached(name, revision) else hub.plan(name, revision, reporter, endpoint, send_token)
+    name = _HubName.parse(text)
+    return None if name.find_cached() else name.plan(reporter, endpoint, send_token)
 
 
 def find_folder(text: str) -> Path | None:
@@ -72,11 +71,32 @@ def find_folder(text: str) -> Path | None:
     return named.path if text and named.exists() else None
 
 
-def _parse_name(text: str) -> tuple[str, str]:
-    match = _HUB_NAME.fullmatch(text)
-    if match is None or ".." in text:
-        raise TraindeckError("base_model.not_found", name=text)
-    return match[1], match[2] or hub.DEFAULT_REVISION
+@dataclass(frozen=True, slots=True)
+class _HubName:
+    """A model of a hub."""
+
+    name: str
+    revision: str
+    on_modelscope: bool
+
+    @classmethod
+    def parse(cls, text: str) -> _HubName:
+        on_modelscope = text.startswith(modelscope.PREFIX)
+        match = _HUB_NAME.fullmatch(text.removeprefix(modelscope.PREFIX))
+        if match is None or ".." in text:
+            raise TraindeckError("base_model.not_found", name=text)
+        default = modelscope.DEFAULT_REVISION if on_modelscope else hub.DEFAULT_REVISION
+        return cls(match[1], match[2] or default, on_modelscope)
+
+    def find_cached(self) -> tuple[Path, str] | None:
+        if self.on_modelscope:
+            return modelscope.find_cached(self.name, self.revision)
+        return hub.find_cached(self.name, self.revision)
+
+    def plan(self, reporter: Reporter, endpoint: str, send_token: bool) -> download.DownloadPlan:
+        if self.on_modelscope:
+            return modelscope.plan(self.name, self.revision, reporter)
+        return hub.plan(self.name, self.revision, reporter, endpoint, send_token)
 
 
 def _check_file(folder: Path, name: str) -> None:
