@@ -1,7 +1,7 @@
 """Command line: `python -m trainer_core COMMAND`. Flags without a command: `train`.
 
 Every knob of `config.Config` is a flag of `train` and `prepare`. Modules that need torch are imported inside commands,
-so that `--help`, `presets` and `runs` are fast.
+so that `--help`, `presets`, `models` and `runs` are fast.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import click
 import msgspec
 
 from trainer_core import __version__, presets, protocol, rank_info, run_plan, supervisor, texts
+from trainer_core.base_model import catalogue
 from trainer_core.cli_errors import exit_with_usage_error
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import knobs
 from trainer_core.config_flags import common_flags, config_flags, control_flag, knob_flags, output_flag
-from trainer_core.console import runs
+from trainer_core.console import models, runs
 from trainer_core.console.events import escape_control_characters
 from trainer_core.messages import ExitCode, Language, TraindeckError, Value, format_message, terminal_language
 from trainer_core.rank_info import RankInfo
@@ -255,6 +256,17 @@ def presets_command(output: str) -> None:
         click.secho(preset.name, bold=True)
         click.echo(f"  {preset.localized(preset.summary, language)}")
         click.echo(f"  {preset.localized(preset.fits, language)}")
+
+
+@commands.command(name="models")
+@output_flag
+def models_command(output: str) -> None:
+    """List models to fine-tune, and the GPU memory for each."""
+    entries = catalogue.load()
+    if output == "json":
+        click.echo("\n".join(json.dumps(models.to_document(entry)) for entry in entries))
+    else:
+        click.echo(models.format_models(entries, terminal_language()))
 
 
 @commands.command(name="runs")

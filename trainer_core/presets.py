@@ -1,4 +1,5 @@
-"""Presets: YAML files in `presets/`, one a preset, with single inheritance through `extends`.
+"""Presets: YAML files in `presets/`, one a preset, with single inheritance through `extends`. `models.yaml` is no
+preset: see `base_model.catalogue`.
 
     title: {en: …, zh: …}      shown in lists
     summary: {en: …, zh: …}    what it is for
@@ -21,6 +22,7 @@ from trainer_core.messages import Language, TraindeckError
 from trainer_core.system import yaml_files
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
+MODELS_FILE: Final = "models.yaml"
 _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}
 
 
@@ -48,7 +50,7 @@ class Preset:
 
 def names(folder: Path = FOLDER) -> list[str]:
     """All preset names: quick starts first, then alphabetically."""
-    found = sorted(path.stem for path in folder.glob("*.yaml"))
+    found = sorted(path.stem for path in folder.glob("*.yaml") if path.name != MODELS_FILE)
     return sorted(found, key=lambda name: not name.startswith("quickstart"))
 
 

@@ -94,9 +94,9 @@ def test_a_gpu_preset_on_an_automatic_cpu_is_reported(tmp_path: Path) -> None:
     assert b'"preset.for_gpu"' in process.stdout
 
 
-def test_presets_and_runs_are_listed_as_json(tmp_path: Path) -> None:
+def test_presets_models_and_runs_are_listed_as_json(tmp_path: Path) -> None:
     create_run(tmp_path / "runs", "one", 100.0, trained=True)
-    for command in ("presets", "runs"):
+    for command in ("presets", "models", "runs"):
         process = subprocess.run(
             [sys.executable, "-m", "trainer_core", command, "--output", "json"],
             capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=True,

@@ -50,6 +50,7 @@ def test_a_closed_stdout_is_ignored() -> None:
         ["nonsense"],
         ["trian"],
         ["presets", "x"],
+        ["models", "x"],
         ["runs", "list", "a", "b"],
         ["train", "--batch-size"],
         ["train", "--low-memory=3"],

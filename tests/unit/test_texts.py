@@ -22,7 +22,8 @@ COMPOSED_KEYS = (
     "model_card.", "reason.", "position.",  # phrases of trainer_core/messages/data.py
     "console.phase.", "console.pause.", "console.unit.", "console.checkpoint_kind.", "console.loader_reason.",
     "console.done.", "console.bad_step_action.", "console.oom.", "console.oom_during.", "console.run_state.",
-    "console.run_table.", "console.fast_path_table.", "check.label.", "check.verdict.",
+    "console.run_table.", "console.model_table.", "console.models.", "console.fast_path_table.",
+    "check.label.", "check.verdict.",
     "common.state_", "common.phase_", "common.verdict_", "common.unit_", "common.pause_", "common.builtin_",
 )  # fmt: skip
 """Prefixes of keys that are composed at run time. Tests of the composed names check them."""

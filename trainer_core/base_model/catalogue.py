@@ -1,0 +1,91 @@
+"""Catalogue of models to fine-tune: `presets/models.yaml`, with an estimate of the GPU memory that LoRA needs.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from trainer_core import presets
+from trainer_core.messages import Language
+
+PATH: Final = presets.FOLDER / presets.MODELS_FILE
+
+_RANK: Final = 16
+_TOKENS: Final = 2048
+_CHUNK_BYTES: Final = 256 * 2**20  # fp32 logits that the loss holds at once on a GPU
+_RESERVE: Final = 2**30
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Architecture, with the keys of `config.json`."""
+
+    model_type: Literal["llama", "mistral", "qwen2", "qwen3", "gemma3_text"]
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+
+    def linear_layers(self) -> list[tuple[int, int]]:
+        """Inputs and outputs of each linear layer of a decoder layer."""
+        hidden, mlp = self.hidden_size, self.intermediate_size
+        queries, keys = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
+        attention = [(hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden)]
+        return [*attention, (hidden, mlp), (hidden, mlp), (mlp, hidden)]
+
+
+class CatalogueModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checkpoint on the Hugging Face hub. The fields are explained in `presets/models.yaml`."""
+
+    id: str
+    purpose: dict[Language, str]
+    license: str
+    context: int
+    parameters: int
+    download_bytes: int
+    shape: Shape
+    source: str
+    modelscope: str | None = None  # id there, where known
+    instruct: bool = False  # else a base model
+    gated: bool = False
+    languages: tuple[str, ...] = ()  # empty: not stated
+    language_count: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.id.rpartition("/")[2]
+
+
+def load(path: Path = PATH) -> list[CatalogueModel]:
+    """Return the models, smallest first."""
+    groups: list[dict[str, Any]] = presets.read_mapping(path)["models"]
+    entries = [{**group, **checkpoint} for group in groups for checkpoint in group.pop("checkpoints")]
+    return sorted(msgspec.convert(entries, list[CatalogueModel]), key=lambda model: model.parameters)
+
+
+def estimate_lora_memory(model: CatalogueModel) -> int:
+    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16, with one sequence of 2,048 tokens.
+
+    The sum of:
+    - weights: 2 bytes x parameters
+    - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
+    - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
+      recomputed: inputs, outputs and gradients of its linear layers, 4 bytes x tokens x (inputs + outputs)
+    - logits of a chunk of the loss: 8 bytes x rows x vocabulary (bf16 and fp32 logits, bf16 gradients). A chunk has 256
+      MiB of fp32 logits, as `train.engine.select` chooses on a GPU
+    - 1 GiB for the CUDA context, kernels and fragmentation
+    """
+    shape = model.shape
+    widths = sum(inputs + outputs for inputs, outputs in shape.linear_layers())
+    adapter = 16 * _RANK * widths * shape.num_hidden_layers
+    activations = _TOKENS * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
+    rows = min(_TOKENS, _CHUNK_BYTES // (4 * shape.vocab_size))
+    return 2 * model.parameters + adapter + activations + 8 * rows * shape.vocab_size + _RESERVE

@@ -1,0 +1,51 @@
+"""Output of the command `models`: a table of models to fine-tune, each with what it is for. No torch, no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trainer_core.base_model.catalogue import CatalogueModel, estimate_lora_memory
+from trainer_core.console.tables import format_table
+from trainer_core.messages import Language
+from trainer_core.messages.amounts import format_bytes
+from trainer_core.texts import get
+
+_COLUMNS: Final = ("model", "parameters", "download", "context", "memory", "languages", "license")
+_SHOWN_LANGUAGES: Final = 2
+
+
+def format_models(models: Sequence[CatalogueModel], language: Language) -> str:
+    """Return a table of `models` in their order, with the purpose below each row, and notes."""
+    head = [get(f"console.model_table.{name}", language) for name in _COLUMNS]
+    titles, rule, *rows = format_table(head, [_row(model) for model in models])
+    described = [f"{row}\n  {model.purpose[language]}" for row, model in zip(rows, models, strict=True)]
+    notes = [get(f"console.models.{name}", language) for name in ("memory", "gated", "page")]
+    return "\n".join([titles, rule, *described, "", *notes])
+
+
+def to_document(model: CatalogueModel) -> dict[str, Any]:
+    """Return the entry for `--output json`: all fields, the name and the estimated memory in bytes."""
+    fields: dict[str, Any] = msgspec.to_builtins(model)
+    return {"name": model.name, **fields, "lora_memory": estimate_lora_memory(model)}
+
+
+def _row(model: CatalogueModel) -> list[str]:
+    gibibytes = -(-estimate_lora_memory(model) // 2**30)
+    return [
+        model.id,
+        f"{model.parameters / 1e9:.2f} B",
+        format_bytes(model.download_bytes),
+        f"{model.context:,}",
+        f"{gibibytes} GiB",
+        _format_languages(model),
+        f"{model.license} *" if model.gated else model.license,
+    ]
+
+
+def _format_languages(model: CatalogueModel) -> str:
+    shown = model.languages[:_SHOWN_LANGUAGES]
+    more = max(model.language_count, len(model.languages)) - len(shown)
+    return " ".join([*shown, f"+{more}"] if more else shown) or "-"
