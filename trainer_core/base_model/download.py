@@ -245,11 +245,11 @@ def _fetch(plan: DownloadPlan, file: RemoteFile, control: Control) -> None:
 
 def _link(blob: Path, target: Path) -> None:
     """Link `target` to `blob`, or move it there where links are not permitted, as `huggingface_hub` does."""
-    try:
+    with contextlib.suppress(OSError, NotImplementedError):
+        target.unlink(missing_ok=True)  # a link to what no longer exists
         target.symlink_to(os.path.relpath(blob, target.parent))
-    except FileExistsError:  # another process was faster
-        pass
-    except (OSError, NotImplementedError):
+    if not target.is_file():  # not permitted, or not followed
+        target.unlink(missing_ok=True)
         files.replace(blob, target)
 
 
