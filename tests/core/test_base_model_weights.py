@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tests.core.engines import build_decoder, tiny_model_config
 from tests.core.trainer_process import ROOT
 from trainer_core.base_model.source import BaseModel, resolve
-from trainer_core.base_model.weights import identity, load_weights, require_weights
+from trainer_core.base_model.weights import identity, is_finite, load_weights, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, StopRequested, Unit
@@ -121,6 +121,17 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: 
     error = refusal(write_shards(tmp_path, tensors), Decoder(source.config))
     assert error.code == "base_model.not_finite"
     assert error.params["name"] == "model.norm.weight"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_value_that_is_not_finite_is_found(dtype: torch.dtype) -> None:
+    assert is_finite(torch.zeros(0, dtype=dtype))
+    assert is_finite(torch.full((3, 5), torch.finfo(dtype).max, dtype=dtype))
+    for position in (0, 1, 17, 999_982, 999_998):
+        for value in (float("nan"), float("inf"), float("-inf")):
+            tensor = torch.randn(999_999).to(dtype)
+            tensor[position] = value
+            assert not is_finite(tensor), (position, value)
 
 
 def test_a_stop_during_loading_is_obeyed_and_progress_ends_at_the_total(tmp_path: Path) -> None:
