@@ -31,6 +31,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_restarts.py",
         "faults/test_stop_anywhere.py",
         "faults/test_emergency_checkpoint.py",
+        "core/test_lora_training.py::test_a_run_reports_how_much_is_trained_and_resumes_exactly_after_a_kill",
         "unit/test_token_cache.py::test_the_cache_is_identical_after_kills_at_any_moment",
         "unit/test_token_cache.py::test_worker_processes_exit_with_a_killed_parent",
         "unit/test_token_cache.py::test_preparation_completes_after_a_worker_is_killed",

@@ -88,6 +88,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tie_embeddings: Annotated[bool, knob("model")] = True
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
+    method: Annotated[Literal["full", "lora"], knob("training", main=True)] = "full"
+    lora_rank: Annotated[int, knob("training", ge=1, le=4096)] = 16
+    lora_alpha: Annotated[float, knob("training", gt=0.0, le=65_536)] = 32.0
+    lora_dropout: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.0
+    lora_targets: Annotated[list[str], knob("training")] = []
+    lora_variant: Annotated[Literal["lora", "rslora", "dora"], knob("training")] = "lora"
+    lora_embeddings: Annotated[bool, knob("training")] = False
+    freeze: Annotated[list[str], knob("training")] = []
     batch_size: Annotated[int, knob("training", unit="sequences", main=True, ge=1, le=65_536)] = 16
     gradient_accumulation_steps: Annotated[int, knob("training", main=True, ge=1, le=65_536)] = 1
     auto_batch: Annotated[bool, knob("training")] = False
@@ -158,6 +166,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def effective_batch(self) -> int:
         """Sequences per optimizer update, over all ranks."""
         return self.batch_size * self.gradient_accumulation_steps
+
+    @property
+    def uses_dropout(self) -> bool:
+        """Whether training draws random numbers."""
+        return self.dropout > 0 or (self.method == "lora" and self.lora_dropout > 0)
 # fmt: on
 
 
@@ -330,6 +343,10 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("config.bias_and_norm")
     if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
         raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
+    if config.method == "lora" and config.optimizer == "muon":
+        raise TraindeckError("config.muon_and_lora")
+    if config.method == "lora" and config.freeze:
+        raise TraindeckError("config.freeze_and_lora")
     if config.ranks > config.effective_batch:
         raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)
     try:

@@ -16,7 +16,8 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "more": (
         "vocab_size", "tokenizer_sample_mib", "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "max_seq_len",
         "dropout", "qk_norm", "vocab_multiple", "batch_size", "cuda_graphs", "activation_memory_budget",
-        "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "background_saving",
+        "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "background_saving", "lora_rank",
+        "lora_dropout", "lora_embeddings",
     ),
     "less": (
         "tie_embeddings", "chunked_loss", "activation_checkpointing", "low_memory",
@@ -29,12 +30,12 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "slower": (
         "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "dropout", "qk_norm", "deterministic",
         "activation_checkpointing", "low_memory", "eval_batches", "eval_examples", "eval_max_new_tokens",
-        "sample_tokens",
+        "sample_tokens", "lora_rank", "lora_dropout", "lora_embeddings",
     ),
     "depends": (
         "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "ranks", "mixed_precision",
         "cpu_threads", "compile", "attention", "chunked_loss", "num_workers", "prefetch_factor", "pause_between",
-        "pause_for_others",
+        "pause_for_others", "method", "lora_targets", "lora_variant", "freeze",
     ),
 }  # fmt: skip
 """Settings by the effect of a higher value or of a switch that is on: `more` or `less` memory, `faster` or `slower`.

@@ -94,7 +94,8 @@ class Ready(Event, tag="ready", kw_only=True):
     truncated: int = 0  # pairs cut to the maximum length
     dropped: int = 0  # pairs whose prompt leaves no room for a response
     vocab_size: int  # of the tokenizer
-    parameters: int  # trainable weights
+    parameters: int  # all weights
+    trainable_parameters: int | None = None  # of them, those that are trained; None: all
     steps_per_epoch: int  # optimizer updates
     total_steps: int  # optimizer updates of the whole run
     samples_per_epoch: int = 0  # sequences; with packing, of several conversations each
@@ -359,7 +360,7 @@ class CheckReport(Event, tag="check", kw_only=True):
     checkpoints: int  # kept at most
     disk_needed: int  # for these, one temporary, and the missing part of the token cache
     disk_free: int  # on the disk of the run
-    parameters: int  # trainable weights
+    parameters: int  # all weights
     tokens_per_step: int  # of one optimizer update, including prompts, without padding
     from_cache: bool = False  # measured earlier with the same GPU, torch and configuration
     duration_s: float = 0.0  # of the check

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 import torch
@@ -29,6 +30,7 @@ from tests.core.engines import (
 )
 from tests.core.trainer_process import ROOT
 from trainer_core.data.loader import Batch
+from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.system import child_process
@@ -315,3 +317,22 @@ def test_a_stop_during_compilation_leaves_no_process(empty_cache: Path, monkeypa
     assert len(reporter.running) >= 2  # the child process and its compiler
     _, alive = psutil.wait_procs(reporter.running, timeout=10)
     assert not alive
+
+
+@pytest.mark.parametrize("chunk", [0, 16])
+def test_a_compiled_adapter_with_dropout_equals_the_eager_one(compiler: Path, chunk: int) -> None:
+    config = msgspec.structs.replace(tiny_model_config(), method="lora", lora_dropout=0.1)
+    model, tuning = build_decoder(config), adapters.tuning_of(config)
+    adapters.set_up_tuning(model, tuning)
+    with torch.no_grad():
+        for weight in adapters.adapter_weights(model).values():
+            weight += 0.05 * torch.randn_like(weight)
+    key = compile_key(config, chunk=chunk, tuning=tuning)
+    compiled = compilation.compile_whole(model, key)
+    error = measuring.loss_difference(
+        model,
+        lambda batch: compiled(batch.input_ids, batch.labels, batch.segments, batch.positions),
+        lambda batch: batch_loss(model, batch),
+        random_batch(),
+    )
+    assert error < TOLERANCE

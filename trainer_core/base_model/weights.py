@@ -22,7 +22,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
 
-_DTYPES: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions of transformers saved; computed today
 _READ_BYTES: Final = 32 * 1024 * 1024  # between two polls
 
@@ -99,7 +99,7 @@ def match(entries: Mapping[str, TensorEntry], model: nn.Module) -> dict[str, Ten
         entry, weight = entries[name], weights[name]
         if entry.shape != tuple(weight.shape):
             raise WeightMismatchError(f"{name} {list(entry.shape)} → {list(weight.shape)}")
-        if entry.dtype not in _DTYPES:
+        if entry.dtype not in DTYPES:
             raise WeightMismatchError(f"{name} has the dtype {entry.dtype}")
         matched[name] = weight
     return matched
@@ -109,7 +109,7 @@ def read_tensors(path: Path, entries: Mapping[str, TensorEntry], reporter: Repor
     """Yield the floating-point tensors of a file, each in its own memory. Raises `OSError`."""
     with files.open_with_retry(path) as file:
         for name, entry in entries.items():
-            if entry.dtype in _DTYPES:
+            if entry.dtype in DTYPES:
                 yield name, _read_tensor(file, entry, reporter)
 
 
@@ -120,7 +120,7 @@ def _read_tensor(file: BufferedReader, entry: TensorEntry, reporter: Reporter) -
         reporter.poll()
         if file.readinto(part.numpy()) != len(part):  # type: ignore[arg-type] # a buffer
             raise OSError("it ends too early")
-    return buffer.view(_DTYPES[entry.dtype]).reshape(entry.shape)
+    return buffer.view(DTYPES[entry.dtype]).reshape(entry.shape)
 
 
 def copy(tensor: Tensor, target: Tensor) -> None:

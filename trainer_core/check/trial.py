@@ -22,6 +22,7 @@ from trainer_core.check.trial_process import TrialRequest, TrialResult
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
+from trainer_core.models.adapters import count_trainable, set_up_tuning, tuning_of
 from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
@@ -170,19 +171,23 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         free = min(total, available + info.rss - getattr(info, "shared", 0))
     with torch.device("meta"):
         model = Decoder(ModelConfig.from_config(config, request.vocab_size))
-    parameters = model.count_parameters()
+        set_up_tuning(model, tuning_of(config))
+    parameters, trained = model.count_parameters(), count_trainable(model)
     matrices = sum(
-        weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2 and ".layers." in name
+        weight.numel()
+        for name, weight in model.named_parameters()
+        if weight.requires_grad and weight.dim() == 2 and ".layers." in name
     )
-    moments = 2 * parameters - (matrices if config.optimizer == "muon" else 0)  # Muon has one per matrix
-    checkpoint = _FP32_BYTES * (parameters + moments)
+    moments = 2 * trained - (matrices if config.optimizer == "muon" else 0)  # Muon has one per matrix
+    saved = trained if config.method == "lora" else parameters
+    checkpoint = _FP32_BYTES * (saved + moments)
     return TrialResult(
         fits=False,
         device=name if config.ranks == 1 else f"{config.ranks} × {name}",
         uuids=uuids,
         memory_total=total,
         memory_free=free,
-        needed=(checkpoint + _FP32_BYTES * parameters) * (config.ranks if device.type == "cpu" else 1),
+        needed=_FP32_BYTES * (parameters + moments + trained) * (config.ranks if device.type == "cpu" else 1),
         parameters=parameters,
         checkpoint_bytes=checkpoint,
         precision=precision.name,

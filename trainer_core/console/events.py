@@ -108,6 +108,9 @@ def _ready(event: protocol.Ready, language: Language) -> str:
     lines.append(
         get("console.ready", language, parameters=event.parameters, train=tokens, held_out=held_out, steps=steps)
     )
+    if event.trainable_parameters not in (None, event.parameters):
+        share = event.trainable_parameters / event.parameters
+        lines.append(get("console.trainable", language, trained=event.trainable_parameters, share=share))
     if event.eval_sequences:
         counts = {"count": event.eval_sequences, "total": event.validation_sequences}
         lines.append(get("console.eval_sequences", language, **counts))

@@ -4,7 +4,7 @@
         model.safetensors  config.json  tokenizer.json  tokenizer_config.json   copies of the checkpoint's
         generation_config.json  README.md                                       new
 
-No torch, no Qt.
+An adapter is merged into its base model. Torch is imported only for that.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from trainer_core.system import files
 
 _REQUIRED_FILES: Final = ("config.json", "tokenizer.json", "model.safetensors")
 _EXPORTED_FILES: Final = ("tokenizer_config.json", *_REQUIRED_FILES)  # nothing else: the checkpoint may be untrusted
+ADAPTER_FILE: Final = "adapter_model.safetensors"  # of PEFT
 _CHUNK: Final = 4 * 1024 * 1024
 _OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
 _TEMPERATURE: Final = 0.8  # the default of `generate`
@@ -41,6 +42,7 @@ def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Languag
     target = resolve_target(folder)
     _require_empty(target)
     hashes = _hashes_of_files(checkpoint)
+    merges = "model.safetensors" not in hashes
     total = sum((checkpoint / name).stat().st_size for name in hashes)
     with files.translate_os_errors(target, total), _temporary_folder(target) as working:
         if files.free_bytes(target) < total + _OVERHEAD_BYTES:
@@ -51,9 +53,14 @@ def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Languag
                 done += size
                 reporter.progress("saving", done, total, "bytes")
                 reporter.poll()
+        weights = working / "model.safetensors"
+        if merges:
+            from trainer_core.train.adapter_checkpoint import write_merged  # imports torch
+
+            write_merged(checkpoint, weights, reporter)
         documents = {
             "generation_config.json": _generation_config(working),
-            MODEL_CARD_FILE: model_card(checkpoint, target.name, language).encode("utf-8"),
+            MODEL_CARD_FILE: model_card(checkpoint, target.name, language, weights).encode("utf-8"),
         }
         for name, content in documents.items():
             files.write_atomic(working / name, content)
@@ -86,11 +93,13 @@ def _require_empty(target: Path) -> None:
 
 def _hashes_of_files(checkpoint: Path) -> dict[str, str]:
     """SHA-256 of each file to export, which `_copy` verifies; the weights last. Raises `checkpoint.damaged`."""
-    problem = checkpoint_dir.find_problem(checkpoint, hashes=False)
+    merges = (checkpoint / ADAPTER_FILE).is_file()
+    problem = checkpoint_dir.find_problem(checkpoint, hashes=merges)  # an adapter is small, and not copied
     if problem:
         raise _damaged_error(checkpoint, problem)
     listed = json.loads((checkpoint / checkpoint_dir.MANIFEST).read_bytes())["files"]
-    missing = [name for name in _REQUIRED_FILES if name not in listed]
+    required = [ADAPTER_FILE if merges and name == "model.safetensors" else name for name in _REQUIRED_FILES]
+    missing = [name for name in required if name not in listed]
     if missing:
         raise _damaged_error(checkpoint, f"“{missing[0]}” is missing")
     return {name: listed[name]["sha256"] for name in _EXPORTED_FILES if name in listed}

@@ -43,15 +43,15 @@ answer = model.generate(**inputs, max_new_tokens=100)[0, inputs["input_ids"].sha
 print(tokenizer.decode(answer, skip_special_tokens=True))"""
 
 
-def model_card(checkpoint: Path, name: str, language: Language) -> str:
-    """Return the content of the file. Unknown facts are omitted."""
+def model_card(checkpoint: Path, name: str, language: Language, weights: Path | None = None) -> str:
+    """Return the content of the file. Unknown facts are omitted. `weights`: the model's file."""
 
     def text(key: str, **params: object) -> str:
         return get(f"model_card.{key}", language, **params)
 
     state, task = read_json(checkpoint / "state.json"), tokenizer_files.read_task(checkpoint)
     lines = [_HEADER.format(name=name, intro=text(f"intro.{task}", version=state.get("traindeck", "?")))]
-    for title, facts in _facts(checkpoint, state).items():
+    for title, facts in _facts(checkpoint, state, weights or checkpoint / "model.safetensors").items():
         if isinstance(facts.get("data"), list):
             facts["data"] = text("comma").join(facts["data"]) or text("unknown")
         if rows := [f"| {text(key)} | {_cell(value)} |" for key, value in facts.items() if value]:
@@ -63,7 +63,7 @@ def model_card(checkpoint: Path, name: str, language: Language) -> str:
     return "\n".join([*lines, f"## {text('loading')}", "", "```python", code, "```", "", text("licence"), ""])
 
 
-def _facts(checkpoint: Path, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _facts(checkpoint: Path, state: dict[str, Any], weights: Path) -> dict[str, dict[str, Any]]:
     """Facts by table; None or empty if unknown. The files may be damaged."""
     knobs, config = run_dir.read_yaml(checkpoint.parent.parent / "config.yaml"), read_json(checkpoint / "config.json")
     info, counters = checkpoint_dir.read_info(checkpoint), state.get("counters")
@@ -87,7 +87,7 @@ def _facts(checkpoint: Path, state: dict[str, Any]) -> dict[str, dict[str, Any]]
             "best_loss": _number(counters.get("best_loss"), ".4f"),
         },
         "model": {
-            "parameters": _number(_count_parameters(checkpoint / "model.safetensors")),
+            "parameters": _number(_count_parameters(weights)),
             "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
             "layers": f"{config.get('num_hidden_layers')} × {width}" if width else None,
             "window": _number(config.get("max_position_embeddings")),

@@ -17,8 +17,10 @@ from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.messages import TraindeckError
+from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder, KvCache, RaggedKvCache
 from trainer_core.runs import checkpoint_dir
+from trainer_core.train.adapter_checkpoint import load_merged
 from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
 
 _CONTEXT_TOKENS = (16, 128)  # tokens of context for decoding; more if they start within a character
@@ -43,14 +45,17 @@ class LoadedModel(NamedTuple):
 
 
 def load_model(checkpoint: Path, device: torch.device) -> LoadedModel:
-    """Raises `checkpoint.damaged` or `checkpoint.mismatch`."""
+    """Raises `checkpoint.damaged` or `checkpoint.mismatch`; for an adapter as `adapter_checkpoint.load_merged`."""
     problem = checkpoint_dir.find_problem(checkpoint)
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
     shape = read_shape(checkpoint)
-    require_weights(checkpoint, shape)
-    model = Decoder(shape)
-    load_weights(checkpoint, model)
+    if adapters.is_adapter(checkpoint):
+        model = load_merged(checkpoint, shape)
+    else:
+        require_weights(checkpoint, shape)
+        model = Decoder(shape)
+        load_weights(checkpoint, model)
     codec = Codec.load(checkpoint / "tokenizer.json")
     return LoadedModel(model.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")
 

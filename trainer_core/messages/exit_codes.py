@@ -28,6 +28,7 @@ _MEMORY_FAILURES: Final = ("page_file", "killed", "shared_memory", "worker_died"
 _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part before the dot
     **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
+    **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
     **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
     **dict.fromkeys(("data", "base_model", "hub", "failure.encoding"), ExitCode.DATA),
     **dict.fromkeys(("base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE),

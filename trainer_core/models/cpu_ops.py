@@ -48,7 +48,8 @@ class _RmsNorm(torch.autograd.Function):
         normed, scale, weight = ctx.saved_tensors
         product = outer[0] * normed
         mean = (product @ weight).unsqueeze(-1).mul_(-1.0 / normed.shape[-1])
-        return (outer[0] * weight).addcmul_(normed, mean).mul_(scale), product.flatten(0, -2).sum(0), None
+        weight_grad = product.flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
+        return (outer[0] * weight).addcmul_(normed, mean).mul_(scale), weight_grad, None
 
 
 class _ApplyRotary(torch.autograd.Function):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
+from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder, call_layer
 
 EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attention.py
@@ -35,14 +36,14 @@ def checkpoint_activations(model: Decoder, mode: Literal["off", "selective", "fu
     """Select what is stored for backward: with `full` only the inputs of layers, with `selective` also the results of
     matrix products and attention. Gradients equal those of `off`, dropout included. Weights keep their names.
     """
-    has_dropout = model.config.dropout > 0
+    preserve = adapters.has_dropout(model)
     if mode == "off":
         model.model.layer_call = call_layer
     elif mode == "full":
-        model.model.layer_call = partial(_checkpointed, preserve_rng_state=has_dropout)
+        model.model.layer_call = partial(_checkpointed, preserve_rng_state=preserve)
     else:
         context = partial(create_selective_checkpoint_contexts, _expensive_ops())
-        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=has_dropout)
+        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=preserve)
 
 
 def _checkpointed(layer: nn.Module, *inputs: Any, **options: Any) -> Tensor:

@@ -156,11 +156,11 @@ class BadStepHandler:
 
 
 def require_finite(model: Decoder, loss_sum: float, step: int) -> None:
-    """Raises `train.not_finite` for non-finite weights or loss, before saving.
+    """Raises `train.not_finite` for non-finite trained weights or loss, before saving.
 
     Steps with non-finite gradients are skipped, so the loss alone does not tell: the weights are checked too.
     """
-    weights = [weight.detach() for weight in model.parameters()]
+    weights = [weight.detach() for weight in model.parameters() if weight.requires_grad]
     norm = torch.nn.utils.get_total_norm(weights)  # a maximum would take 40 times as long on a CPU
     for value in (loss_sum, float(norm)):
         if not math.isfinite(value):

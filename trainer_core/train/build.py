@@ -16,6 +16,7 @@ from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import PreparedData, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG_FILE
 from trainer_core.messages import TraindeckError
+from trainer_core.models.adapters import count_trainable
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 from trainer_core.run_plan import RunPlan
@@ -146,6 +147,7 @@ def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         dropped=prepared.dropped,
         vocab_size=prepared.vocab_size,
         parameters=trainer.model.count_parameters(),
+        trainable_parameters=count_trainable(trainer.model),
         steps_per_epoch=trainer.steps_per_epoch,
         total_steps=trainer.total_steps,
         samples_per_epoch=prepared.train.samples,

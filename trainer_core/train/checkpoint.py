@@ -1,7 +1,8 @@
 """Content of a checkpoint, and how a run continues from it. `checkpoint_writer.py` writes it.
 
 The folder is a Hugging Face model folder (`config.json`, `model.safetensors`, `tokenizer.json`) plus the training
-state: `optimizer.safetensors` (moments and RNG states) and `state.json` (counters and versions). No pickle.
+state: `optimizer.safetensors` (moments and RNG states) and `state.json` (counters and versions). An adapter replaces
+`model.safetensors`, see `adapter_checkpoint.py`. No pickle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from trainer_core import __version__
 from trainer_core.base_model import weights
 from trainer_core.base_model.weight_files import read_header
 from trainer_core.messages import TraindeckError
-from trainer_core.models import hf_config
+from trainer_core.models import adapters, hf_config
 from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
@@ -74,6 +75,8 @@ class TrainState:
     counters: Counters = field(default_factory=lambda: Counters(step=0, position=0))
     run_fingerprint: dict[str, Any] = field(default_factory=dict)  # settings that an exact resume requires unchanged
     engine: dict[str, Any] = field(default_factory=dict)  # `Engine.choices`
+    base: dict[str, Any] = field(default_factory=dict)
+    """The base model: see `adapter_checkpoint.base_of`. Empty: a new model."""
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -85,7 +88,14 @@ def build_content(
     """Content of a checkpoint of `state`. Tensors are not copied. `companions`: further small files by name
     (`config.json`, tokenizer).
     """
-    tensors = {"model.safetensors": _weights(state.model), "optimizer.safetensors": _optimizer_tensors(state)}
+    if adapters.has_adapter(state.model):
+        trained = adapters.adapter_weights(state.model).items()
+        tensors = {adapters.ADAPTER_FILE: {name: weight.detach() for name, weight in trained}}
+        config = adapters.adapter_config(state.model, str(state.base.get("origin", "")))
+        companions = {**companions, adapters.ADAPTER_CONFIG_FILE: config}
+    else:
+        tensors = {"model.safetensors": _weights(state.model)}
+    tensors["optimizer.safetensors"] = _optimizer_tensors(state)
     document = json.dumps(_state_document(state), indent=1, ensure_ascii=False).encode("utf-8")
     return CheckpointContent(state.counters.step, kind, eval_loss, tensors, {**companions, "state.json": document})
 
@@ -134,6 +144,7 @@ def _state_document(state: TrainState) -> dict[str, Any]:
         "counters": asdict(state.counters),
         "run_fingerprint": state.run_fingerprint,
         "engine": state.engine,
+        "base": state.base,
         "numerics": {name: part.state_dict() for name, part in state.parts.items()},
         "scaler": state.scaler.state_dict(),
         "python_random": [version, list(numbers), gauss],
@@ -148,7 +159,7 @@ def read_run_fingerprint(folder: Path) -> dict[str, Any]:
     """Read the run fingerprint of a checkpoint without loading it."""
     with _errors_as_damage(folder):
         # Values of checkpoints that do not record them
-        found = {"optimizer": "adamw", "ranks": 1, **_read_state(folder)["run_fingerprint"]}
+        found = {"optimizer": "adamw", "ranks": 1, "method": "full", **_read_state(folder)["run_fingerprint"]}
         for name in _FINGERPRINT_COUNTS & found.keys():
             if not isinstance(found[name], int):
                 raise TypeError(f"{name} is {found[name]!r:.40}")
@@ -159,6 +170,12 @@ def read_counters(folder: Path) -> Counters:
     """Read the counters of a checkpoint without loading it."""
     with _errors_as_damage(folder):
         return msgspec.convert(_read_state(folder)["counters"], Counters)
+
+
+def read_base(folder: Path) -> dict[str, Any]:
+    """Read what a checkpoint records of its base model; empty: none."""
+    with _errors_as_damage(folder):
+        return dict(_read_state(folder).get("base", {}))
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
@@ -181,7 +198,10 @@ def load(folder: Path, state: TrainState) -> None:
 
 def _load(folder: Path, state: TrainState) -> None:
     document = _read_state(folder)
-    load_weights(folder, state.model)
+    if adapters.has_adapter(state.model):
+        adapters.load_adapter_weights(folder, state.model)
+    else:
+        load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
     _load_optimizer(state, moments)
     state.engine = dict(document.get("engine", {}))

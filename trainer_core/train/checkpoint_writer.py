@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -94,11 +94,12 @@ def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy) -> Che
     )
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], read: Callable[[str], Tensor] | None = None) -> str:
     """Write a safetensors file, flushed; returns the hex SHA-256 of the intended content.
 
     In Python because writes and hashing release the GIL, errors are `OSError`, and a GPU's tensors pass through host
-    memory one by one. Format: https://github.com/huggingface/safetensors#format
+    memory one by one. With `read`, only shapes and dtypes of `tensors` are used, and `read` returns each tensor by its
+    name when it is written. Format: https://github.com/huggingface/safetensors#format
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # aligned like the library's files
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -118,7 +119,16 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
             file.write(part)
             digest.update(part)
         for name in names:
-            content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            content = (
+                (tensors[name] if read is None else read(name))
+                .detach()
+                .cpu()
+                .contiguous()
+                .reshape(-1)
+                .view(torch.uint8)
+                .numpy()
+                .data
+            )
             file.write(content)
             digest.update(content)
         file.flush()

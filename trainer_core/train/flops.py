@@ -3,7 +3,8 @@
 Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs per token = 6 N + 6 L T D: two per
 weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
 attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width, T the mean document length
-weighted by positions. Padding counts as tokens, because it is computed. Activation recomputation does not count.
+weighted by positions. Frozen weights count 4: they have no gradient of their own. Padding counts as tokens, because it
+is computed. Activation recomputation does not count.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainer_core.data.loader import Batch
+from trainer_core.models.adapters import count_trainable
 from trainer_core.models.attention import document_mask, sdpa
 from trainer_core.models.decoder import Decoder
 from trainer_core.protocol import FlopsProfile, FlopsRow
@@ -28,8 +30,10 @@ def flops_per_token(model: Decoder, length: float) -> float:
     """FLOPs of forward and backward per token of a document with `length` tokens."""
     config = model.config
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
-    multiplying = model.count_parameters() - embedding
-    return 6.0 * multiplying + 6.0 * config.n_layers * length * config.hidden_dim
+    trained = count_trainable(model)
+    multiplying = 6.0 * trained + 4.0 * (model.count_parameters() - trained)
+    embedding *= 6 if model.model.embed_tokens.weight.requires_grad else 4
+    return multiplying - embedding + 6.0 * config.n_layers * length * config.hidden_dim
 
 
 def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:

@@ -49,8 +49,9 @@ def linear_token_loss(
             hidden_RD, labels_R = hidden_RD.index_select(0, rows), labels_R.index_select(0, rows)
         counts_R = None
     learning = torch.is_grad_enabled() and (hidden_RD.requires_grad or weight_VD.requires_grad)
+    learning_head = learning and weight_VD.requires_grad
     summed: Tensor = _LinearTokenLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_RD, weight_VD, labels_R, counts_R, chunk, learning, grad_scale
+        hidden_RD, weight_VD, labels_R, counts_R, chunk, learning, learning_head, grad_scale
     )
     return summed
 
@@ -77,17 +78,18 @@ class _LinearTokenLoss(torch.autograd.Function):
         counts_R: Tensor | None,
         chunk: int,
         learning: bool,
+        learning_head: bool,
         grad_scale: Tensor | None,
     ) -> Tensor:
         kind = hidden_RD.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight_VD.dtype
         with torch.autocast(kind, enabled=False):
-            summed, *gradients = _by_parts(
-                hidden_RD.to(dtype), weight_VD.to(dtype), labels_R, counts_R, chunk, learning, grad_scale
+            summed, hidden_grad, weight_grad = _by_parts(
+                hidden_RD.to(dtype), weight_VD.to(dtype), labels_R, counts_R, chunk, learning, learning_head, grad_scale
             )
-            if learning:
-                hidden_grad, weight_grad = gradients
-                ctx.save_for_backward(hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype), grad_scale)
+            if hidden_grad is not None:
+                weight_grad = None if weight_grad is None else weight_grad.to(weight_VD.dtype)
+                ctx.save_for_backward(hidden_grad.to(hidden_RD.dtype), weight_grad, grad_scale)
         return summed
 
     @staticmethod
@@ -96,9 +98,12 @@ class _LinearTokenLoss(torch.autograd.Function):
         hidden_grad, weight_grad, grad_scale = ctx.saved_tensors
         factor = outer[0] if grad_scale is None else outer[0] / grad_scale
         if torch.compiler.is_compiling():
-            return hidden_grad * factor, weight_grad * factor, None, None, None, None, None
-        # In place, to avoid another copy of the weight's size. A second backward is refused.
-        return hidden_grad.mul_(factor), weight_grad.mul_(factor), None, None, None, None, None
+            hidden_grad = hidden_grad * factor
+            weight_grad = None if weight_grad is None else weight_grad * factor
+        else:  # In place, to avoid another copy of the weight's size. A second backward is refused.
+            hidden_grad = hidden_grad.mul_(factor)
+            weight_grad = None if weight_grad is None else weight_grad.mul_(factor)
+        return hidden_grad, weight_grad, None, None, None, None, None, None
 
 
 def _by_parts(
@@ -108,10 +113,11 @@ def _by_parts(
     counts_R: Tensor | None,
     chunk: int,
     learning: bool,
+    learning_head: bool,
     grad_scale: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """The loss in fp32 and, if `learning`, the gradients of hidden (in chunks) and weight (fp32), multiplied by
-    `grad_scale`.
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The loss in fp32 and the gradients of hidden (if `learning`; in chunks) and weight (if `learning_head`; fp32),
+    multiplied by `grad_scale`. A frozen head has no gradient.
     """
     summed = torch.zeros((), dtype=torch.float32, device=hidden_RD.device)
     hidden_grads: list[Tensor] = []
@@ -131,6 +137,8 @@ def _by_parts(
             errors = errors.mul_(grad_scale)
         errors = errors.to(weight_VD.dtype)
         hidden_grads.append(errors @ weight_VD)
+        if not learning_head:
+            continue
         if weight_grad is None:
             weight_grad = (errors.t() @ hidden).float()
         elif errors.dtype == torch.float32 and not torch.compiler.is_compiling():
@@ -138,9 +146,9 @@ def _by_parts(
         else:
             weight_grad = weight_grad + (errors.t() @ hidden)
     if not learning:
-        return (summed,)
-    if weight_grad is None:  # no labeled rows
-        return summed, torch.zeros_like(hidden_RD), torch.zeros_like(weight_VD)
+        return summed, None, None
+    if not hidden_grads:  # no labeled rows
+        return summed, torch.zeros_like(hidden_RD), torch.zeros_like(weight_VD) if learning_head else None
     return summed, torch.cat(hidden_grads), weight_grad
 
 

@@ -12,6 +12,7 @@ import torch
 from trainer_core.config import Config
 from trainer_core.data.prepare import PreparedData
 from trainer_core.messages import TraindeckError
+from trainer_core.models.adapters import tuning_of
 from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import RunContext
 from trainer_core.train import checkpoint
@@ -37,6 +38,7 @@ def build_fingerprint(
         "seed": config.seed,
         "eval_batches": config.eval_batches,
         "eval_sequences": eval_sequences(config, prepared.validation.samples),
+        **tuning_of(config),
         "optimizer": config.optimizer,
         "ranks": config.ranks,
         "device": device.type,
@@ -75,6 +77,8 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
     shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
     shape.pop("dropout"), shape.pop("max_seq_len")  # not part of the weights
     changed = [f"{name} {shape_before[name]} → {value}" for name, value in shape.items() if shape_before[name] != value]
+    adapter = [name for name in now if name == "method" or (name.startswith("lora_") and name != "lora_dropout")]
+    changed += [f"{name} {before[name]} → {now[name]}" for name in adapter if before.get(name, now[name]) != now[name]]
     if changed:
         raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
     return before

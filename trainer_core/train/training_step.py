@@ -20,10 +20,11 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
+from trainer_core.models import adapters
 from trainer_core.models.decoder import ModelConfig, build_decoder
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import checkpoint, optimizers, run_fingerprint
+from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
 from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
@@ -66,6 +67,7 @@ class TrainingStep:
         self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.telemetry = ranks.rank == 0
         self.model = build_decoder(device, ModelConfig.from_config(config, prepared.vocab_size))
+        adapters.set_up_tuning(self.model, adapters.tuning_of(config))
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
@@ -92,7 +94,10 @@ class TrainingStep:
     # --- start ---------------------------------------------------------------------------------------
 
     def resume(self, folder: Path) -> None:
-        """Continue from a checkpoint. Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch`."""
+        """Continue from a checkpoint. Raises `data.changed`, `resume.order_changed`, `checkpoint.other_base` or
+        `checkpoint.mismatch`.
+        """
+        adapter_checkpoint.require_same_base(folder, self.state.base)
         self._previous_fingerprint = run_fingerprint.require_the_same_run(
             folder, self.model, self.state.run_fingerprint
         )
@@ -136,7 +141,7 @@ class TrainingStep:
     def _allocate(self) -> None:
         """Allocate what training keeps between steps."""
         optimizers.allocate(self.state.optimizer)
-        self.ranks.reserve(list(self.model.parameters()))
+        self.ranks.reserve(self._trained())
         self.validation_data.open_files()
         self.windows.load()
 
@@ -212,11 +217,11 @@ class TrainingStep:
         learning_rate = self.schedule.learning_rate(step, position, self.plateau.scale)
         several = len(whole) > 1 or self.ranks.size > 1
         noisy = self.telemetry and several and is_due(step, -(-self.config.perf_steps // _NOISE_SAMPLES))
-        if self.config.dropout:
+        if self.config.uses_dropout:
             self.ranks.seed(self.config.seed, step)
             self._rng_states = checkpoint.rng_states(self.model)
         window_loss = self.oom.run_step(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
-        self.ranks.add_up_gradients(self.model.parameters(), window_loss)
+        self.ranks.add_up_gradients(self._trained(), window_loss)
         if self.ranks.size > 1:
             self.clock.mark("sync")
         if step < self.total_steps:
@@ -256,6 +261,9 @@ class TrainingStep:
                 self.noise.record_first(self.model.parameters(), batch.loss_tokens)
             self.clock.mark("backward")
         return window_loss
+
+    def _trained(self) -> list[Tensor]:
+        return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def _grad_scale(self, tokens: int) -> Tensor | None:
         """Gradient of a micro-batch's summed loss in a step of `tokens` tokens; None unless fp16 loss scaling is on."""

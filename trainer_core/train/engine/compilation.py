@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
+from trainer_core.models.adapters import set_up_tuning
 from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
 from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
 from trainer_core.progress import Reporter
@@ -67,6 +68,7 @@ class CompileKey:
     precision: str
     attention: str
     chunk: int
+    tuning: dict[str, Any] = field(default_factory=lambda: {"method": "full", "freeze": []})  # `adapters.tuning_of`
     checkpointing: Literal["off", "selective", "full"] = "off"
     memory_budget: float = 1.0
     graphs: bool = False  # use CUDA graphs
@@ -312,6 +314,7 @@ def _compile_for(key: CompileKey) -> None:
     else:
         torch.set_num_threads(key.threads)
     model = build_decoder(device, ModelConfig(**key.shape))
+    set_up_tuning(model, key.tuning)
     model.set_attention(BACKENDS[key.attention].attend)
     checkpoint_activations(model, key.checkpointing)
     batch = example_batch(key)

@@ -13,6 +13,7 @@ from torch import Tensor
 from trainer_core import error_codes
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
+from trainer_core.models.adapters import tuning_of
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import Reporter, StopRequested
@@ -91,6 +92,7 @@ class Engine:
             precision=self.precision.name,
             attention=REFERENCE if self.varlen else self.choices["attention"],  # a graph takes a mask
             chunk=self.chunk,
+            tuning=tuning_of(config),
             checkpointing=config.activation_checkpointing,
             memory_budget=config.activation_memory_budget,
             threads=torch.get_num_threads() if device.type == "cpu" else 0,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from trainer_core import __version__
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
+from trainer_core.models.adapters import has_dropout
 from trainer_core.models.attention import BACKENDS, cu_seqlens_from_segments, document_mask
 from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.progress import Reporter
@@ -162,7 +163,7 @@ def loss_difference(
     Without dropout the reference computes a few sequences at a time, so that it fits into memory wherever the
     alternative does. With dropout both draw the same numbers for the whole batch.
     """
-    parts = [batch] if model.config.dropout else batch.split_rows(max(1, _TOKENS // batch.input_ids.shape[1]))
+    parts = [batch] if has_dropout(model) else batch.split_rows(max(1, _TOKENS // batch.input_ids.shape[1]))
     scale = _LOSS_SCALE / max(1, batch.loss_tokens) if precision is not None and precision.needs_scaler else None
     expected, wanted = _loss_and_gradients(model, reference, parts, scale)
     while scale is not None and scale > _BACKOFF and not all(bool(one.isfinite().all()) for one in wanted):

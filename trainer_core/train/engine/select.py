@@ -199,6 +199,8 @@ class _Selector:
         mode, planned = self._config.compile, self._recorded.get("compile")
         if mode == "off":
             return "path.off", {}
+        if key.tuning.get("lora_variant") == "dora":  # torch 2.13 cannot trace peft's forward pass
+            return "path.unsupported", {"what": "DoRA"}
         if mode == "auto" and planned is False:
             return "path.recorded", {}
         missing = compilation.unavailable_reason(self._device)
@@ -219,7 +221,7 @@ class _Selector:
         config = self._config
         obstacles = {
             "gradient accumulation": config.gradient_accumulation_steps > 1,
-            "dropout": config.dropout > 0,
+            "dropout": config.uses_dropout,
             "batches of different widths": varying,
         }
         if config.cuda_graphs == "off":

@@ -1,0 +1,247 @@
+"""LoRA adapters on the decoder, and which weights are trained.
+
+`peft` computes the adapters; it is imported only where it is needed, because that takes seconds. On disk an adapter has
+PEFT's format, so `PeftModel.from_pretrained` reads it: https://huggingface.co/docs/peft/developer_guides/checkpoint
+
+Load the weights of the base model first: adding an adapter renames them (`q_proj.weight` becomes
+`q_proj.base_layer.weight`), and DoRA computes its initial magnitudes from them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from trainer_core.config import Config
+from trainer_core.messages import TraindeckError
+from trainer_core.models.decoder import Decoder
+from trainer_core.system import files
+
+ADAPTER_FILE: Final = "adapter_model.safetensors"
+ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
+PREFIX: Final = "base_model.model."  # of names in the file
+_ADAPTER_NAME: Final = "default"  # peft's; not in the file
+_EMBEDDINGS: Final = ("model.embed_tokens.weight", "lm_head.weight")
+_LORA_SETTINGS: Final = (
+    "method", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "lora_variant", "lora_embeddings",
+)  # fmt: skip
+_CONFIG_KEYS: Final = (
+    "r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern",
+)  # fmt: skip
+"""Keys of `adapter_config.json` that are read and written."""
+_UNSUPPORTED: Final = (
+    "bias",
+    "fan_in_fan_out",
+    "use_qalora",
+    "lora_bias",
+    "layer_replication",
+    "trainable_token_indices",
+)
+
+
+def tuning_of(config: Config) -> dict[str, Any]:
+    """The settings that determine what is trained, as plain values."""
+    names = _LORA_SETTINGS if config.method == "lora" else ("method", "freeze")
+    return {name: getattr(config, name) for name in names}
+
+
+def set_up_tuning(model: Decoder, tuning: Mapping[str, Any]) -> None:
+    """Add a new adapter and freeze all other weights, or freeze what the setting `freeze` matches.
+
+    `tuning`: see `tuning_of`. Raises `config.lora_targets`, `config.freeze_unmatched` or `config.all_frozen`.
+    """
+    if tuning["method"] != "lora":
+        _freeze(model, tuning["freeze"])
+        return
+    targets = sorted(tuning["lora_targets"]) or linear_layers(model)
+    for name in targets:
+        if name not in linear_layers(model):
+            raise TraindeckError("config.lora_targets", name=name, known=", ".join(linear_layers(model)))
+    values = {
+        "r": tuning["lora_rank"],
+        "lora_alpha": tuning["lora_alpha"],
+        "lora_dropout": tuning["lora_dropout"],
+        "target_modules": targets,
+        "use_rslora": tuning["lora_variant"] == "rslora",
+        "use_dora": tuning["lora_variant"] == "dora",
+    }
+    _add_adapter(model, values, tuning["lora_embeddings"])
+
+
+def linear_layers(model: Decoder) -> list[str]:
+    """Names of the linear layers of attention and MLP, without their path."""
+    found = dict.fromkeys(
+        name.rpartition(".")[2] for name, module in model.model.named_modules() if isinstance(module, nn.Linear)
+    )
+    return list(found)
+
+
+def _freeze(model: Decoder, patterns: list[str]) -> None:
+    names = dict(model.named_parameters())
+    for pattern in patterns:
+        matched = [name for name in names if fnmatchcase(name, pattern)]
+        if not matched:
+            raise TraindeckError("config.freeze_unmatched", pattern=pattern, example=next(iter(names)))
+        for name in matched:
+            names[name].requires_grad_(False)
+    if not any(weight.requires_grad for weight in names.values()):
+        raise TraindeckError("config.all_frozen")
+
+
+def _add_adapter(model: Decoder, values: Mapping[str, Any], embeddings: bool) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
+    on_meta = next(model.parameters()).is_meta
+    config = LoraConfig(task_type="CAUSAL_LM", **values)
+    inject_adapter_in_model(config, model, _ADAPTER_NAME, low_cpu_mem_usage=on_meta)
+    if embeddings:  # in place, without the copies of peft's `modules_to_save`; tied weights stay tied
+        config.modules_to_save = ["embed_tokens", "lm_head"]
+        model.model.embed_tokens.weight.requires_grad_(True)
+        model.lm_head.weight.requires_grad_(True)
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.data = weight.data.float()  # also beside a base model in half precision
+
+
+# --- what is trained -------------------------------------------------------------------------------------
+
+
+def has_adapter(model: Decoder) -> bool:
+    return hasattr(model, "peft_config")  # set by peft
+
+
+def count_trainable(model: nn.Module) -> int:
+    """Number of weights that are trained; a tied head counts once."""
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether training this model draws random numbers."""
+    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+
+
+# --- on disk ---------------------------------------------------------------------------------------------
+
+
+def adapter_weights(model: Decoder) -> dict[str, Tensor]:
+    """The trained weights by their names in PEFT's file. Tensors are not copied."""
+    weights = model.state_dict(keep_vars=True).items()
+    return {_name_in_file(name): weight for name, weight in weights if weight.requires_grad}
+
+
+def _name_in_file(name: str) -> str:
+    name = name.replace(f".{_ADAPTER_NAME}.", ".")
+    return PREFIX + (name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name)
+
+
+def adapter_config(model: Decoder, base_model: str) -> bytes:
+    """Content of `adapter_config.json`. `base_model`: folder or name of the base model."""
+    config = model.peft_config[_ADAPTER_NAME].to_dict()  # type: ignore[index,union-attr]
+    targets = config["target_modules"]
+    config["target_modules"] = targets if isinstance(targets, str) else sorted(targets)
+    values = {name: config[name] for name in _CONFIG_KEYS}
+    fixed = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "bias": "none", "inference_mode": True}
+    document = {**fixed, "base_model_name_or_path": base_model, **values, "modules_to_save": config["modules_to_save"]}
+    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8")
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter instead of a whole model."""
+    return (folder / ADAPTER_CONFIG_FILE).is_file()
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """Read and check `adapter_config.json`. Raises `checkpoint.bad_adapter`."""
+    try:
+        with files.open_with_retry(folder / ADAPTER_CONFIG_FILE) as file:
+            found = json.load(file)
+        if found["peft_type"] != "LORA":
+            raise ValueError(f"peft_type is {found['peft_type']!r:.40}")
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise _bad_adapter(folder, error) from error
+    for name in _UNSUPPORTED:
+        if found.get(name) not in (None, False, "none", [], {}):
+            raise _bad_adapter(folder, f"{name} is {found[name]!r:.40}")
+    return dict(found)
+
+
+def load_adapter(folder: Path, model: Decoder) -> None:
+    """Add the adapter of a folder to a model that has none, to be trained on. Raises `checkpoint.bad_adapter`."""
+    found = read_adapter_config(folder)
+    values = {name: found[name] for name in _CONFIG_KEYS if found.get(name) is not None}
+    saved = set(found.get("modules_to_save") or ())
+    if saved and saved != {"embed_tokens", "lm_head"}:
+        raise _bad_adapter(folder, f"modules_to_save is {sorted(saved)!r:.60}")
+    try:
+        _add_adapter(model, values, embeddings=bool(saved))
+    except (TypeError, ValueError, ZeroDivisionError) as error:  # of peft, for values that it does not accept
+        raise _bad_adapter(folder, error) from error
+    load_adapter_weights(folder, model)
+
+
+def load_adapter_weights(folder: Path, model: Decoder) -> None:
+    """Copy the weights of a folder into the adapter of a model. Raises `checkpoint.bad_adapter`."""
+    try:
+        with files.open_with_retry(folder / ADAPTER_FILE):
+            found = load_file(folder / ADAPTER_FILE)
+    except Exception as error:
+        raise _bad_adapter(folder, error) from error
+    wanted = adapter_weights(model)
+    for name in wanted.keys() | found.keys():
+        if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
+            shapes = [list(weights[name].shape) if name in weights else None for weights in (found, wanted)]
+            raise _bad_adapter(folder, f"{name} {shapes[0]} → {shapes[1]}")
+    for name, weight in wanted.items():
+        if not bool(found[name].isfinite().all()):
+            raise _bad_adapter(folder, f"{name} is not finite")
+        with torch.no_grad():
+            weight.copy_(found[name])
+
+
+def _bad_adapter(folder: Path, reason: object) -> TraindeckError:
+    return TraindeckError("checkpoint.bad_adapter", path=str(folder), reason=str(reason)[:200])
+
+
+# --- merging ---------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def merge(model: Decoder) -> None:
+    """Add the adapter to the weights of the model, which then has its plain structure again."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            module.merge()
+            path, _, last = name.rpartition(".")
+            setattr(model.get_submodule(path), last, module.get_base_layer())
+    del model.peft_config
+
+
+def merged_weight(name: str, weight: Tensor, adapter: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensor:
+    """One weight of the base model with the adapter added, in the dtype of `weight`: equals `merge`.
+
+    LoRA (Hu et al. 2021): W + s B A with s = alpha / r, in rsLoRA (Kalajdzievski 2023) alpha / sqrt(r). In DoRA (Liu et
+    al. 2024) each row of that sum is scaled to its trained magnitude.
+    """
+    if PREFIX + name in adapter:  # trained embeddings
+        return adapter[PREFIX + name].to(weight.dtype)
+    layer = PREFIX + name.removesuffix(".weight")
+    if f"{layer}.lora_A.weight" not in adapter:
+        return weight
+    a, b = adapter[f"{layer}.lora_A.weight"].float(), adapter[f"{layer}.lora_B.weight"].float()
+    rank = a.shape[0]
+    scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    merged = torch.addmm(weight.float(), b, a, alpha=scale)
+    magnitude = adapter.get(f"{layer}.lora_magnitude_vector")
+    if magnitude is not None:
+        merged *= (magnitude.float() / torch.linalg.vector_norm(merged, dim=1)).unsqueeze(1)
+    return merged.to(weight.dtype)

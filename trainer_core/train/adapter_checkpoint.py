@@ -1,0 +1,92 @@
+"""Checkpoints that hold an adapter: the base model that they belong to, and the merged model.
+
+`state.json` names the base model: `origin`, which `base_model.source.resolve` finds, and `identity`, hashes by file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from trainer_core.base_model import source, weight_files
+from trainer_core.base_model.source import BaseModel
+from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
+from trainer_core.messages import TraindeckError
+from trainer_core.models import adapters
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.progress import NullReporter, Reporter
+from trainer_core.system import files
+from trainer_core.train.checkpoint import read_base
+from trainer_core.train.checkpoint_writer import write_tensors
+
+
+def base_of(base: BaseModel) -> dict[str, Any]:
+    """What `TrainState.base` holds of a base model."""
+    return {"origin": base.origin, "identity": weight_files.identity(base.folder, base.weights)}
+
+
+def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
+    """Raises `checkpoint.other_base` if the adapter of a checkpoint belongs to another base model than `base`."""
+    if adapters.is_adapter(folder) and read_base(folder).get("identity") != base.get("identity"):
+        raise TraindeckError("checkpoint.other_base", path=str(folder), base=str(base.get("origin", "-")))
+
+
+def find_base(folder: Path, reporter: Reporter) -> BaseModel:
+    """The base model of a checkpoint. Raises `checkpoint.no_base` or `checkpoint.other_base`."""
+    origin = str(read_base(folder).get("origin", ""))
+    try:
+        base = source.resolve(origin, reporter)
+    except TraindeckError as error:
+        raise TraindeckError("checkpoint.no_base", error.code, path=str(folder), base=origin) from error
+    require_same_base(folder, base_of(base))
+    return base
+
+
+def load_merged(folder: Path, config: ModelConfig) -> Decoder:
+    """The base model with the adapter added. Raises as `find_base`, `base_model.*` or `checkpoint.bad_adapter`."""
+    reporter = NullReporter()
+    base = find_base(folder, reporter)
+    with torch.device("meta"):
+        require_weights(base, Decoder(config))  # before memory is allocated
+    model = Decoder(config)
+    load_weights(base, model, reporter)
+    adapters.load_adapter(folder, model)
+    adapters.merge(model)
+    return model
+
+
+def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
+    """Write the weights of the merged model to the file `target`, one tensor at a time, in the dtypes of the base.
+
+    Raises as `load_merged`, and `OSError`.
+    """
+    base, config = find_base(folder, reporter), adapters.read_adapter_config(folder)
+    adapter = load_file(folder / adapters.ADAPTER_FILE)
+    entries = {}
+    for name in base.weights:
+        with weight_files.damage_errors(base.folder / name):
+            entries.update(weight_files.read_header(base.folder / name))
+    shapes = {
+        name: torch.empty(entry.shape, dtype=DTYPES[entry.dtype], device="meta")
+        for name, entry in entries.items()
+        if entry.dtype in DTYPES
+    }
+    total, done = sum(tensor.nbytes for tensor in shapes.values()), 0
+
+    def read(name: str) -> torch.Tensor:
+        nonlocal done
+        entry = entries[name]
+        with weight_files.damage_errors(entry.path):
+            ((_, weight),) = read_tensors(entry.path, {name: entry}, reporter)
+        done += weight.nbytes
+        reporter.progress("saving", done, total, "bytes")
+        return adapters.merged_weight(name, weight, adapter, config)
+
+    with files.translate_os_errors(target, total):
+        if files.free_bytes(target.parent) < total:
+            raise files.disk_full_error(target.parent, total)
+        write_tensors(target, shapes, read)
