@@ -167,7 +167,7 @@ def test_the_identity_differs_after_one_optimizer_step_and_not_after_a_copy(tmp_
 
 
 MEASURE_PEAK = """
-import re, sys
+import re, sys, threading, time
 from pathlib import Path
 import torch
 from torch import nn
@@ -175,28 +175,34 @@ from trainer_core.base_model.source import resolve
 from trainer_core.base_model.weights import load_weights
 from trainer_core.progress import NullReporter
 
-def status(field):
-    return int(re.search(rf"{field}:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+def used():  # MiB. Not the peak of the whole process: code that the system has dropped and reads again counts there.
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+def sample():
+    while True:
+        samples.append(used())
+        time.sleep(0.001)
 
 base = resolve(sys.argv[1], NullReporter())
 warm_up = nn.ParameterDict({f"w{n}": torch.empty(8) for n in range(2)})
 load_weights(resolve(sys.argv[2], NullReporter()), warm_up, NullReporter())
-Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-before = status("VmRSS")
+before, samples = used(), []
+threading.Thread(target=sample, daemon=True).start()
 model = nn.ParameterDict({f"w{n:02}": torch.empty(5242880, dtype=torch.bfloat16) for n in range(20)})
 load_weights(base, model, NullReporter())
-print(status("VmHWM") - before)
+assert len(samples) > 20
+print(round(max(samples) - before))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_loading_needs_at_most_the_weights_and_one_shard(tmp_path: Path) -> None:
+def test_loading_needs_the_memory_of_the_model_and_of_the_largest_tensor(tmp_path: Path) -> None:
     tensors = {f"w{number:02}": torch.ones(5242880, dtype=torch.bfloat16) for number in range(20)}  # 10 MiB each
     large = write_shards(tmp_path / "large", tensors, shards=4)
     small = write_shards(tmp_path / "small", {"w0": torch.ones(8), "w1": torch.ones(8)})
     command = [sys.executable, "-c", MEASURE_PEAK, large.origin, small.origin]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert 200 <= int(ended.stdout) <= 200 + 50  # MiB
+    assert 200 <= int(ended.stdout) <= 200 + 10 + 5  # MiB; 5: the rest of the program
 
 
 def test_transformers_reads_the_same_weights(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ times slower on Windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
@@ -46,15 +46,16 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter) -> None:
     """
     headers = _read_headers(base)
     targets = _match(base, headers, model)
-    done, total = 0, sum(entry.size for entries in headers.values() for entry in entries.values())
+    all_entries = [entry for entries in headers.values() for entry in entries.values()]
+    buffer = new_buffer(all_entries)
+    done, total = 0, sum(entry.size for entry in all_entries)
     for path, entries in headers.items():
         with damage_errors(path):
-            for name, tensor in read_tensors(path, entries, reporter):
+            for name, tensor in read_tensors(path, entries, reporter, buffer):
                 if not is_finite(tensor):
                     raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=path.name)
                 if name in targets:
                     copy(tensor, targets[name])
-                del tensor  # before the next is read
                 done += entries[name].size
                 reporter.progress("preparing", done, total, "bytes")
 
@@ -105,22 +106,32 @@ def match(entries: Mapping[str, TensorEntry], model: nn.Module) -> dict[str, Ten
     return matched
 
 
-def read_tensors(path: Path, entries: Mapping[str, TensorEntry], reporter: Reporter) -> Iterator[tuple[str, Tensor]]:
-    """Yield the floating-point tensors of a file, each in its own memory. Raises `OSError`."""
+def read_tensors(
+    path: Path, entries: Mapping[str, TensorEntry], reporter: Reporter, buffer: Tensor | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the floating-point tensors of a file, each in its own memory. Raises `OSError`.
+
+    With `buffer`, all in its memory, each until the next is read.
+    """
     with files.open_with_retry(path) as file:
         for name, entry in entries.items():
             if entry.dtype in DTYPES:
-                yield name, _read_tensor(file, entry, reporter)
+                memory = torch.empty(entry.size, dtype=torch.uint8) if buffer is None else buffer[: entry.size]
+                _read(file, entry, memory, reporter)
+                yield name, memory.view(DTYPES[entry.dtype]).reshape(entry.shape)
 
 
-def _read_tensor(file: BufferedReader, entry: TensorEntry, reporter: Reporter) -> Tensor:
-    buffer = torch.empty(entry.size, dtype=torch.uint8)
+def new_buffer(entries: Iterable[TensorEntry]) -> Tensor:
+    """Memory for the largest of these tensors. Memory for each in turn fragments the heap of glibc."""
+    return torch.empty(max((entry.size for entry in entries), default=0), dtype=torch.uint8)
+
+
+def _read(file: BufferedReader, entry: TensorEntry, memory: Tensor, reporter: Reporter) -> None:
     file.seek(entry.start)
-    for part in torch.split(buffer, _READ_BYTES):
+    for part in torch.split(memory, _READ_BYTES):
         reporter.poll()
         if file.readinto(part.numpy()) != len(part):  # type: ignore[arg-type] # a buffer
             raise OSError("it ends too early")
-    return buffer.view(DTYPES[entry.dtype]).reshape(entry.shape)
 
 
 def copy(tensor: Tensor, target: Tensor) -> None:
@@ -132,7 +143,7 @@ def copy_file(path: Path, model: nn.Module) -> None:
     """Copy the weights of one file into `model`. Raises `WeightMismatchError`, `OSError` or `SafetensorError`."""
     entries = read_header(path)
     targets = match(entries, model)
-    for name, tensor in read_tensors(path, entries, NullReporter()):
+    for name, tensor in read_tensors(path, entries, NullReporter(), new_buffer(entries.values())):
         if name in targets:
             copy(tensor, targets[name])
 
