@@ -375,3 +375,56 @@ def test_a_process_downloads_without_a_word_on_the_console(server: Hub, tmp_path
     assert (ended.stdout.strip(), ended.stderr) == (f"{MODEL}@{COMMIT}", "")
     assert (tmp_path / "家 hf" / "hub" / "models--Qwen--Qwen3-0.6B" / "snapshots" / COMMIT / "config.json").is_file()
     assert "hf_secret" not in json.dumps(server.requests)
+
+
+STOP_WHILE_SILENT = """
+import sys, time
+from trainer_core.base_model.source import resolve
+from trainer_core.progress import NullReporter, StopRequested
+
+class Stopper(NullReporter):
+    done = 0
+    def progress(self, phase, done, total, unit):
+        self.done = done
+    def poll(self):
+        if self.done >= 300_000:
+            print(time.time())
+            raise StopRequested
+
+try:
+    resolve(sys.argv[1], Stopper(), sys.argv[2])
+except StopRequested:
+    sys.exit(3)
+"""
+
+
+def test_a_process_that_is_stopped_ends_at_once_although_the_server_is_silent(server: Hub, tmp_path: Path) -> None:
+    server.stalls_after = 300_000
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-c", STOP_WHILE_SILENT, MODEL, server.endpoint]
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert time.time() - float(ended.stdout) < 3  # the exit of Python included
+
+
+def test_a_pause_stops_receiving() -> None:
+    counts: list[tuple[int, int]] = []
+
+    def work(control: download.Control) -> None:
+        while len(counts) < 3:
+            control.check()
+            control.received += 1
+            time.sleep(0.001)
+
+    class Pausing(NullReporter):
+        def poll(self) -> None:
+            time.sleep(0.05)  # what is received at this moment
+            before = seen[0].received if seen else 0
+            time.sleep(0.1)
+            if seen:
+                counts.append((before, seen[0].received))
+
+    seen: list[download.Control] = []
+    download.run_cancellable(work, Pausing(), seen.append)
+    assert counts[-1][0] > counts[0][0] > 0
+    assert all(before == after for before, after in counts)

@@ -161,5 +161,6 @@ def test_a_name_that_is_no_folder_and_no_run_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     error = refusal("no such model")
     assert (error.code, error.exit_code) == ("base_model.not_found", ExitCode.USAGE)
+    assert refusal("~nobody-of-this-name/model").code == "base_model.not_found"
     file = write_model(tmp_path / "m") / "model.safetensors"
     assert refusal(file).code == "base_model.no_config"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,9 @@ def plan_download(
 
 def find_folder(text: str) -> Path | None:
     """The folder or run on disk that `text` names. Raises `base_model.no_config` for a file."""
-    folder = Path(text).expanduser()
+    with contextlib.suppress(RuntimeError):  # `~` of a user who does not exist
+        text = str(Path(text).expanduser()) if text.startswith("~") else text
+    folder = Path(text)
     if folder.is_dir():
         return folder.absolute()
     if folder.is_file():
