@@ -9,13 +9,14 @@ import torch
 
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, Batch
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import select
 from trainer_core.train.engine.compilation import CompileFailed, CompileKey
 from trainer_core.train.engine.engine import Engine
+from trainer_core.train.model_shape import model_config_of
 
 CPU = torch.device("cpu")
 FP32 = Precision.from_name("fp32", CPU)
@@ -30,7 +31,7 @@ def tiny_model_config(**values: Any) -> Config:
 
 def build_decoder(config: Config) -> Decoder:
     torch.manual_seed(1)
-    return Decoder(ModelConfig.from_config(config, VOCAB_SIZE))
+    return Decoder(model_config_of(config, VOCAB_SIZE))
 
 
 def random_batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch:
@@ -49,7 +50,7 @@ def random_batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -
 
 def compile_key(config: Config, **values: Any) -> CompileKey:
     """Key of the graph that an engine compiles for this configuration."""
-    shape = asdict(ModelConfig.from_config(config, VOCAB_SIZE))
+    shape = asdict(model_config_of(config, VOCAB_SIZE))
     defaults = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
     return CompileKey(
         shape, **{**defaults, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **values}

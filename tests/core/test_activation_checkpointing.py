@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core.models.decoder import Decoder, ModelConfig
+from tests.core.shapes import model_shape
+from trainer_core.models.decoder import Decoder
 from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.loss import token_loss
 
-SHAPE = ModelConfig(67, 32, 3, 4, 2, 48, max_seq_len=16, dropout=0.2, qk_norm=True)
+SHAPE = model_shape(67, 32, 3, max_seq_len=16, dropout=0.2, qk_norm=True)
 Mode = Literal["off", "selective", "full"]
 
 
@@ -111,7 +112,7 @@ def test_weights_keep_their_names_and_a_copy_is_independent(model: Decoder, mode
 @pytest.mark.parametrize("mode", ["selective", "full"])
 def test_a_traced_model_has_the_same_gradients(model: Decoder, mode: Mode) -> None:
     """Traced without code generation, and without dropout, whose random numbers would differ."""
-    model = Decoder(ModelConfig(67, 32, 2, 4, 2, 48, max_seq_len=16))
+    model = Decoder(model_shape(67, 32, 2, max_seq_len=16))
     expected, _ = loss_and_gradients(model, model)
     checkpoint_activations(model, mode)
     try:

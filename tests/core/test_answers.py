@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.core.test_model import FAMILIES, random_decoder, variant
+from tests.core.test_model import FAMILIES, random_decoder
 from tests.core.training import build_trainer, pairs_file, tiny_config
 from trainer_core import protocol
 from trainer_core.generation import generate
 from trainer_core.generation.generate import Completion, SamplingParams, generate_batch, generate_tokens
-from trainer_core.models.decoder import Decoder, ModelConfig, RaggedKvCache
+from trainer_core.models.decoder import Decoder
+from trainer_core.models.kv_cache import RaggedKvCache
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import NullReporter
 from trainer_core.train.evaluate import answer_quality, answer_tokens
 from trainer_core.train.samples import HeldOutExample
@@ -40,15 +43,13 @@ def generate_answers(
 
 
 def model_with_context(settings: ModelConfig) -> Decoder:
-    return random_decoder(
-        variant(**{**{name: getattr(settings, name) for name in settings.__slots__}, "max_seq_len": CONTEXT})
-    )
+    return random_decoder(replace(settings, max_seq_len=CONTEXT))
 
 
 # --- one batch ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral with a sliding window", "qwen2", "qwen3", "gemma 3"])
 def test_an_answer_does_not_depend_on_its_batch(family: str) -> None:
     model, prompts = model_with_context(FAMILIES[family]), random_prompts()
     alone = [generate_answers(model, [prompt])[0] for prompt in prompts]
@@ -59,7 +60,7 @@ def test_an_answer_does_not_depend_on_its_batch(family: str) -> None:
         assert generate_answers(model, [prompts[row] for row in order]) == [alone[row] for row in order]
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "mistral with a sliding window", "qwen2", "qwen3", "gemma 3"])
 def test_batched_generation_equals_generation_one_by_one(family: str) -> None:
     model, prompts = model_with_context(FAMILIES[family]), random_prompts(8)
     for prompt, answer in zip(prompts, generate_answers(model, prompts), strict=True):
@@ -193,7 +194,7 @@ def test_long_answers_match_next_to_a_prompt_that_fills_the_context(tmp_path: Pa
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = tiny_config(
         tmp_path, path, max_seq_len=320, vocab_size=300, hidden_dim=64, qk_norm=True, optimizer="muon",
-        muon_momentum=0.8, learning_rate=1e-2, batch_size=4, max_steps=60, eval_steps=0, eval_examples=16,
+        muon_momentum=0.8, learning_rate=1e-2, batch_size=4, max_steps=80, eval_steps=0, eval_examples=16,
         validation_fraction=0.1,
     )  # fmt: skip
     trainer, sink = build_trainer(tmp_path, config)

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.models import hf_config
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files
 from trainer_core.train import checkpoint, checkpoint_writer, optimizers
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.checkpoint_writer import RetentionPolicy
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.numerics import GradientNoise, Plateau
 
 NAME = "step-00000004"
@@ -116,7 +117,7 @@ def build_state(optimizer: str, steps: int = 0) -> TrainState:
     """Training state of a small model after this number of updates."""
     config = Config(hidden_dim=16, n_layers=1, n_heads=2, max_seq_len=8, optimizer=optimizer)  # type: ignore[arg-type]
     torch.manual_seed(5)
-    model = Decoder(ModelConfig.from_config(config, 64))
+    model = Decoder(model_config_of(config, 64))
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     state = TrainState(model, optimizers.build_optimizer(model, config), scaler)
     for step in range(steps):

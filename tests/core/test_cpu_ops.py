@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core.models import cpu_ops, decoder
-from trainer_core.models.decoder import Decoder, ModelConfig, RmsNorm, rotary_table
+from tests.core.shapes import model_shape
+from trainer_core.models import cpu_ops
+from trainer_core.models.decoder import Decoder, RmsNorm
+from trainer_core.models.model_config import RopeConfig
+from trainer_core.models.rotary import apply_rotary, rotary_table
 
 
 def random_tensor(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -17,7 +20,7 @@ def random_tensor(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0
 
 
 def rotary_tables(length: int, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    cos, sin = rotary_table(ModelConfig(8, width, 1, 1, 1, 8, max_seq_len=length))
+    cos, sin = rotary_table(RopeConfig(), width, length)
     return cos.to(dtype).unsqueeze(0), sin.to(dtype).unsqueeze(0)
 
 
@@ -32,7 +35,7 @@ def values_and_gradients(
     """Value and gradients computed with `cpu_ops`, and by the formulas of the decoder."""
     results: list[list[Tensor]] = []
     for supported in (True, False):
-        monkeypatch.setattr(decoder.cpu_ops, "is_supported", lambda x, result=supported: result)
+        monkeypatch.setattr(cpu_ops, "is_supported", lambda x, result=supported: result)
         value = compute()
         gradient = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(9))
         results.append([value.detach(), *torch.autograd.grad(value, inputs, gradient)])
@@ -65,13 +68,13 @@ def test_the_rotation_equals_the_formula(by_position: bool, monkeypatch: pytest.
         positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])
         cos, sin = cos[0][positions], sin[0][positions]
     x = random_heads(dtype=torch.float32)
-    actual, expected = values_and_gradients(monkeypatch, lambda: decoder.apply_rotary(x, cos, sin), x)
+    actual, expected = values_and_gradients(monkeypatch, lambda: apply_rotary(x, cos, sin), x)
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_has_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    model = Decoder(ModelConfig(64, 32, 2, 4, 2, 48, max_seq_len=16, qk_norm=True))
+    model = Decoder(model_shape(64, 32, 2, max_seq_len=16, qk_norm=True))
     ids = torch.randint(0, 64, (3, 16), generator=torch.Generator().manual_seed(3))
     actual, expected = values_and_gradients(monkeypatch, lambda: model(ids), *model.parameters())
     for one, other in zip(actual, expected, strict=True):

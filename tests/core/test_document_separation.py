@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.core.shapes import model_shape
 from tests.token_caches import (
     END_OF_TEXT,
     VOCAB_SIZE,
@@ -21,7 +22,7 @@ from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.models.attention import document_mask
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.train.loss import batch_loss
 
 LENGTH = 24
@@ -56,9 +57,7 @@ def unpacked_data(packed_data: PreparedData) -> PreparedData:
 @pytest.fixture(scope="module")
 def model() -> Decoder:
     torch.manual_seed(0)
-    shape = ModelConfig(
-        VOCAB_SIZE, hidden_dim=32, n_layers=2, n_heads=4, n_kv_heads=2, mlp_dim=48, max_seq_len=LENGTH, qk_norm=True
-    )
+    shape = model_shape(VOCAB_SIZE, 32, 2, max_seq_len=LENGTH, qk_norm=True)
     decoder = Decoder(shape)
     with torch.no_grad():
         for weight in decoder.parameters():

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.core.shapes import model_shape
 from trainer_core.data.loader import IGNORE_INDEX, Batch
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.loss import batch_loss, linear_token_loss, token_loss
 
@@ -126,7 +127,7 @@ def model_gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_has_the_same_gradients_with_chunks(tied: bool) -> None:
     torch.manual_seed(0)
-    shape = ModelConfig(VOCAB_SIZE, WIDTH, 1, 2, 2, 32, max_seq_len=16, tie_embeddings=tied)
+    shape = model_shape(VOCAB_SIZE, WIDTH, 1, n_heads=2, max_seq_len=16, tie_embeddings=tied)
     model = Decoder(shape)
     full = model_gradients(model, batch_loss(model, batch()))
     chunked = model_gradients(model, batch_loss(model, batch(), chunk=10))

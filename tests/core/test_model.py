@@ -1,40 +1,26 @@
-"""The decoder equals the Hugging Face implementation of each family."""
+"""The decoder and its `config.json`. test_model_families.py compares both with transformers."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
-from safetensors.torch import save_file
 
+from tests.core.model_families import HF_CONFIGS
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.messages import Language, TraindeckError, format_message
 from trainer_core.models import hf_config
-from trainer_core.models.attention import document_mask
-from trainer_core.models.decoder import Decoder, KvCache, ModelConfig, build_decoder
-from trainer_core.train.checkpoint import load_weights, read_shape
+from trainer_core.models.attention import cu_seqlens_from_segments, document_mask, per_document_attention, sdpa
+from trainer_core.models.decoder import Decoder, build_decoder
+from trainer_core.models.kv_cache import KvCache
+from trainer_core.models.model_config import ModelConfig, RopeConfig
 
-SMALL = ModelConfig(
-    vocab_size=97, hidden_dim=48, n_layers=3, n_heads=6, n_kv_heads=6, mlp_dim=64, max_seq_len=32, tie_embeddings=False
-)
-
-
-def variant(**changes: object) -> ModelConfig:
-    values = {name: getattr(SMALL, name) for name in SMALL.__dataclass_fields__}
-    return ModelConfig(**{**values, **changes})  # type: ignore[arg-type]
-
-
-FAMILIES = {
-    "llama": variant(),
-    "llama with grouped queries": variant(n_kv_heads=2),
-    "llama with a tied head": variant(tie_embeddings=True),
-    "llama with another rope base": variant(rope_theta=500_000.0),
-    "qwen2": variant(qkv_bias=True, n_kv_heads=3),
-    "qwen3": variant(qk_norm=True, n_kv_heads=2),
-}
+FAMILIES = {name: hf_config.from_hf_config(values, name) for name, values in HF_CONFIGS.items()}
+SMALL = FAMILIES["llama"]
 
 
 def random_decoder(config: ModelConfig) -> Decoder:
@@ -52,23 +38,22 @@ def random_ids(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    model = random_decoder(config)
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    if config.tie_embeddings:
-        del weights["lm_head.weight"]
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text(json.dumps(hf_config.to_hf_config(config, 0, 1)), encoding="utf-8")
-    reference = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
-    with torch.no_grad():
-        torch.testing.assert_close(model(random_ids(2, 20)), reference(random_ids(2, 20)).logits, rtol=1e-4, atol=1e-5)
+def test_config_json_round_trips(config: ModelConfig) -> None:
+    written = json.loads(json.dumps(hf_config.to_hf_config(config, 0, 1)))
+    assert hf_config.from_hf_config(written, "x") == config
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_config_json_round_trips(config: ModelConfig) -> None:
-    assert hf_config.from_hf_config(hf_config.to_hf_config(config, 0, 1), "x") == config
+def test_a_model_config_round_trips_as_json(config: ModelConfig) -> None:
+    assert msgspec.convert(json.loads(json.dumps(asdict(config))), ModelConfig) == config
+
+
+def test_a_model_is_exported_with_all_positions_and_continued_with_its_own() -> None:
+    trained = replace(SMALL, max_seq_len=16, max_positions=131_072)
+    written = hf_config.to_hf_config(trained, 0, 1)
+    assert written["max_position_embeddings"] == 131_072
+    assert hf_config.from_hf_config(written, "x") == trained
+    assert {len(table) for table in Decoder(trained).model.buffers()} == {16}
 
 
 def small_config(family: str, version: int, **changes: Any) -> dict[str, Any]:
@@ -95,40 +80,36 @@ def small_config(family: str, version: int, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("version", [4, 5])
 def test_rope_theta_is_read_from_either_version_of_transformers(family: str, version: int) -> None:
-    assert hf_config.from_hf_config(small_config(family, version), "x").rope_theta == 250_000.0
-
-
-def test_a_model_saved_by_transformers_has_the_same_logits(tmp_path: Path) -> None:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    (tmp_path / "config.json").write_text(json.dumps(small_config("llama", 5)), encoding="utf-8")
-    torch.manual_seed(0)
-    reference = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).eval()
-    reference.save_pretrained(tmp_path)
-    shape = read_shape(tmp_path)
-    assert shape.rope_theta == 250_000.0
-    model = Decoder(shape).eval()
-    load_weights(tmp_path, model)
-    with torch.no_grad():
-        torch.testing.assert_close(model(random_ids(2, 60)), reference(random_ids(2, 60)).logits, rtol=1e-4, atol=1e-5)
+    assert hf_config.from_hf_config(small_config(family, version), "x").rope.theta == 250_000.0
 
 
 def test_config_json_has_rope_theta_for_both_versions_of_transformers() -> None:
-    written = hf_config.to_hf_config(variant(rope_theta=250_000.0), 0, 1)
+    written = hf_config.to_hf_config(replace(SMALL, rope=RopeConfig(theta=250_000.0)), 0, 1)
     assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 250_000.0
     assert written["rope_parameters"]["rope_type"] == "default"
 
 
 LANGUAGES: tuple[Language, Language] = ("en", "zh")
-LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+DYNAMIC, LINEAR = {"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "linear", "factor": 2.0}
+MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "attention_bias": None, "mlp_bias": None}
+QWEN_3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+GEMMA_3 = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "hidden_act": None, "rope_parameters": None,
+}  # fmt: skip
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "another family": ("model_type", {"model_type": "gpt2"}),
     "no family": ("model_type", {"model_type": None}),
     "another head": ("architectures", {"architectures": ["LlamaForSequenceClassification"]}),
     "own code": ("architectures", {"architectures": ["MyLlamaForCausalLM"]}),
-    "scaled positions, 4": ("rope_scaling.rope_type", {"rope_scaling": LLAMA_3}),
-    "scaled positions, before 4.43": ("rope_scaling.type", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
-    "scaled positions, 5": ("rope_parameters.rope_type", {"rope_parameters": {"rope_theta": 1e4, **LLAMA_3}}),
+    "images": ("model_type", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}),
+    "scaled positions, 4": ("rope_scaling.rope_type", {"rope_scaling": DYNAMIC}),
+    "scaled positions, before 4.43": ("rope_scaling.type", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+    "scaled positions, 5": ("rope_parameters.rope_type", {"rope_parameters": {"rope_theta": 1e4, **DYNAMIC}}),
+    "two scalings": (
+        "rope_scaling",
+        {"rope_scaling": LINEAR, "rope_parameters": {"rope_theta": 1e4, **LINEAR, "factor": 4.0}},
+    ),
+    "an unknown part of a scaling": ("rope_scaling.short_factor", {"rope_scaling": {**LINEAR, "short_factor": [1.0]}}),
     "a factor of no known kind": ("rope_scaling.factor", {"rope_scaling": {"factor": 2.0}}),
     "positions by layer": (
         "rope_parameters.full_attention",
@@ -139,10 +120,22 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
     "part of a head, 4": ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
     "part of a head, 5": ("rope_parameters.partial_rotary_factor", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
     "interleaved positions": ("rope_interleaved", {"rope_interleaved": True}),
-    "bias in attention": ("attention_bias", {"attention_bias": True}),
-    "bias in the mlp": ("mlp_bias", {"mlp_bias": True}),
+    "bias in the attention of Mistral": ("attention_bias", {**MISTRAL, "attention_bias": True}),
+    "bias in the mlp of Mistral": ("mlp_bias", {**MISTRAL, "mlp_bias": True}),
+    "windows by layer in Mistral": ("layer_types", {**MISTRAL, "layer_types": ["full_attention"] * 3}),
+    "a layer of another type": ("layer_types", {**QWEN_3, "layer_types": ["full_attention", "x", "full_attention"]}),
+    "types of too few layers": ("layer_types", {**QWEN_3, "layer_types": ["full_attention"] * 2}),
+    "limited logits of Gemma": ("final_logit_softcapping", {**GEMMA_3, "final_logit_softcapping": 30.0}),
+    "attention of Gemma to later tokens": (
+        "use_bidirectional_attention",
+        {**GEMMA_3, "use_bidirectional_attention": True},
+    ),
+    "one base for both kinds of layers": (
+        "rope_parameters.rope_theta",
+        {**GEMMA_3, "rope_parameters": {"rope_theta": 1e4}},
+    ),
     "another activation": ("hidden_act", {"hidden_act": "gelu"}),
-    "wide heads": ("head_dim", {"head_dim": 16}),
+    "heads that cannot rotate": ("head_dim", {"head_dim": 7}),
     "quantized": ("quantization_config", {"quantization_config": {"quant_method": "gptq"}}),
     "a tie that is no bool": ("tie_word_embeddings", {"tie_word_embeddings": "false"}),
 }
@@ -158,28 +151,25 @@ def test_an_unsupported_architecture_is_rejected_by_name(name: str, changes: dic
     assert f" {name} = " in chinese
 
 
-@pytest.mark.parametrize(("rejected", "changes"), [
-    (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": ["full_attention", "sliding_attention"]}),
-    (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 1}),
-    (False, {"use_sliding_window": True, "sliding_window": 64, "layer_types": None, "max_window_layers": 0}),
-    (False, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 3}),
-    (False, {"use_sliding_window": False, "sliding_window": 32, "layer_types": None, "max_window_layers": 0}),
+@pytest.mark.parametrize(("sliding", "changes"), [
+    ((2,), {"use_sliding_window": True, "layer_types": ["full_attention", "full_attention", "sliding_attention"]}),
+    ((1, 2), {"use_sliding_window": True, "layer_types": None, "max_window_layers": 1}),
+    ((0, 1, 2), {"use_sliding_window": True, "layer_types": None, "max_window_layers": 0}),
+    ((), {"use_sliding_window": True, "layer_types": None, "max_window_layers": 3}),
+    ((), {"use_sliding_window": True, "layer_types": None, "max_window_layers": 0, "sliding_window": None}),
+    ((), {"use_sliding_window": False, "layer_types": None, "max_window_layers": 0}),
 ])  # fmt: skip
-def test_a_sliding_window_narrower_than_the_context_is_rejected(rejected: bool, changes: dict[str, Any]) -> None:
-    values = small_config("qwen2", 4, **changes)
-    if not rejected:
-        assert hf_config.from_hf_config(values, "x").max_seq_len == 64
-        return
-    with pytest.raises(TraindeckError) as error:
-        hf_config.from_hf_config(values, "x")
-    assert error.value.params["name"] == "sliding_window"
+def test_the_layers_with_a_sliding_window_are_read(sliding: tuple[int, ...], changes: dict[str, Any]) -> None:
+    heads = hf_config.from_hf_config(small_config("qwen2", 4, **{"sliding_window": 32, **changes}), "x").attention
+    assert (heads.sliding_layers, heads.sliding_window) == (sliding, 32 if sliding else None)
 
 
 def test_missing_keys_have_the_defaults_of_transformers() -> None:
     names = ("rope_theta", "rope_scaling", "head_dim", "hidden_act", "tie_word_embeddings", "num_key_value_heads")
     values = {name: value for name, value in small_config("llama", 4).items() if name not in names}
     shape = hf_config.from_hf_config(values, "x")
-    assert (shape.rope_theta, shape.head_dim, shape.tie_embeddings, shape.n_kv_heads) == (10_000.0, 8, False, 6)
+    heads = shape.attention
+    assert (shape.rope.theta, heads.head_dim, shape.tie_embeddings, heads.n_kv_heads) == (10_000.0, 8, False, 6)
 
 
 @pytest.mark.parametrize("name", ["rope_theta", "num_key_value_heads", "rms_norm_eps"])
@@ -190,12 +180,13 @@ def test_zero_is_not_a_missing_value(name: str) -> None:
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_decoding_with_a_cache_equals_a_full_forward_pass(config: ModelConfig) -> None:
-    model, tokens = random_decoder(config), random_ids(2, 12)
-    cache = KvCache(config, 2, 12, model.lm_head.weight)
+@pytest.mark.parametrize("prompt", [5, 14])
+def test_decoding_with_a_cache_equals_a_full_forward_pass(config: ModelConfig, prompt: int) -> None:
+    model, tokens = random_decoder(config), random_ids(2, 20)
+    cache = KvCache(config, 2, 20, model.lm_head.weight)
     with torch.no_grad():
-        parts = [model(tokens[:, :5], cache=cache)]
-        parts += [model(tokens[:, position : position + 1], cache=cache) for position in range(5, 12)]
+        parts = [model(tokens[:, :prompt], cache=cache)]
+        parts += [model(tokens[:, position : position + 1], cache=cache) for position in range(prompt, 20)]
         torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
 
 
@@ -224,6 +215,10 @@ def test_packed_documents_have_the_logits_of_separate_ones(config: ModelConfig) 
     positions = torch.tensor([[*range(7), *range(13)], [*range(12), *range(3), *range(5)]])
     with torch.no_grad():
         together = model(tokens, positions_BT=positions, mask_B1TS=document_mask(segments))
+        for backend in (sdpa, per_document_attention):
+            model.set_attention(backend)
+            spans = model(tokens, positions_BT=positions, cu_seqlens=cu_seqlens_from_segments(segments))
+            torch.testing.assert_close(spans, together, rtol=1e-4, atol=1e-5)
         for row, begin, end in ((0, 0, 7), (0, 7, 20), (1, 0, 12), (1, 12, 15), (1, 15, 20)):
             alone = model(tokens[row : row + 1, begin:end])
             torch.testing.assert_close(together[row : row + 1, begin:end], alone, rtol=1e-4, atol=1e-5)
@@ -235,7 +230,8 @@ def test_weights_are_initialized_once_with_their_standard_deviation(config: Mode
     model = Decoder(config)
     for name, weight in model.named_parameters():
         if weight.dim() == 1:
-            assert weight.unique().tolist() == [0.0 if name.endswith("bias") else 1.0], name
+            zero = name.endswith("bias") or config.norm.offset
+            assert weight.unique().tolist() == [0.0 if zero else 1.0], name
             continue
         last = name.endswith(("o_proj.weight", "down_proj.weight"))
         expected = 0.02 / (2 * config.n_layers) ** 0.5 if last else 0.02

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer_core.config import Config
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.train import optimizers
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.optimizers import MuonWithAdamW, orthogonalize
 
 SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
@@ -30,7 +31,7 @@ def set_gradients(weights: list[nn.Parameter], seed: int) -> None:
 def build_model(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, MuonWithAdamW]:
     config = Config(hidden_dim=32, n_layers=2, n_heads=2, max_seq_len=16, optimizer=optimizer, **knobs)  # type: ignore[arg-type]
     torch.manual_seed(0)
-    model = Decoder(ModelConfig.from_config(config, 64))
+    model = Decoder(model_config_of(config, 64))
     return model, optimizers.build_optimizer(model, config)
 
 

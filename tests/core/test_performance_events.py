@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.core.model_families import HF_CONFIGS
 from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, copy_weights, losses, pairs_file, tiny_config
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import concat_batches
+from trainer_core.models import hf_config
+from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import PauseState
 from trainer_core.train import flops
 from trainer_core.train.gc_control import GarbageCollector
@@ -41,6 +44,15 @@ def test_performance_events_have_their_own_interval(tmp_path: Path) -> None:
         assert 0.5 < event.compute_ratio <= 1
         assert event.flops_per_token == flops.flops_per_token(trainer.model, trainer.config.max_seq_len)
         assert (event.mfu, event.peak_flops, event.memory_peak, event.energy_j) == (None, None, None, None)
+
+
+def test_attention_flops_count_all_heads_and_the_positions_within_a_sliding_window() -> None:
+    """Gemma's heads are wider than the model; two of its three layers attend to 8 positions."""
+    model = Decoder(hf_config.from_hf_config(HF_CONFIGS["gemma 3"], "x"))
+    length, heads = 60, 6 * 16
+    pairs = [length / 2, *[sum(min(position, 8) for position in range(length)) / length] * 2]
+    expected = 6 * model.count_parameters() + sum(12 * heads * count for count in pairs)
+    assert flops.flops_per_token(model, length) == pytest.approx(expected, rel=0.01)
 
 
 def test_energy_is_reported_since_the_previous_event_and_per_token(tmp_path: Path) -> None:

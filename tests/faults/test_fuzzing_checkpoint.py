@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import checkpoint, checkpoint_writer, optimizers, run_fingerprint
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.checkpoint_writer import RetentionPolicy
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.wire import EventDispatcher
 
 CONFIG = Config(hidden_dim=8, n_layers=1, n_heads=1, max_seq_len=8, vocab_size=300, cpu_threads=1)
-SHAPE = ModelConfig.from_config(CONFIG, 16)
+SHAPE = model_config_of(CONFIG, 16)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 10**7) | st.floats() | st.sampled_from(["", "MT19937", "F32", "x"]),

@@ -11,11 +11,12 @@ from bench.peers import plain_gpt
 from bench.processes import Events
 from bench.training import CONFIGS
 from trainer_core.config import Config
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
+from trainer_core.train.model_shape import model_config_of
 
 
 def decoder(config: Config) -> Decoder:
-    return Decoder(ModelConfig.from_config(config, config.vocab_size))
+    return Decoder(model_config_of(config, config.vocab_size))
 
 
 def count_parameters(model: torch.nn.Module) -> int:

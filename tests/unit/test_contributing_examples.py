@@ -77,21 +77,22 @@ def test_the_data_format_is_read_and_counts_bad_records(tree: Path, tmp_path: Pa
 def test_the_model_family_equals_transformers(tree: Path) -> None:
     code = """
 import torch
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import SeedOssConfig, SeedOssForCausalLM
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.decoder import Decoder
 
 sizes = dict(vocab_size=97, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-             intermediate_size=64, max_position_embeddings=32, head_dim=8)
-reference = MistralForCausalLM(MistralConfig(**sizes, sliding_window=None)).eval()
+             intermediate_size=64, max_position_embeddings=32, head_dim=16)
+reference = SeedOssForCausalLM(SeedOssConfig(**sizes)).eval()
+torch.nn.init.normal_(reference.model.layers[0].self_attn.q_proj.bias)
 decoder = Decoder(hf_config.from_hf_config(reference.config.to_dict(), "x")).eval()
 decoder.load_state_dict(reference.state_dict(), strict=False)
 ids = torch.randint(0, 97, (2, 20))
 with torch.no_grad():
     torch.testing.assert_close(decoder(ids), reference(ids).logits, rtol=1e-4, atol=1e-5)
 try:
-    hf_config.from_hf_config(MistralConfig(**sizes, sliding_window=8).to_dict(), "x")
+    hf_config.from_hf_config(SeedOssConfig(**sizes, attention_out_bias=True).to_dict(), "x")
 except TraindeckError as error:
     print(error.code)
 """

@@ -23,7 +23,7 @@ from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
 from trainer_core.models.adapters import count_trainable, set_up_tuning, tuning_of
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
 from trainer_core.system.memory import system_memory
@@ -35,6 +35,7 @@ from trainer_core.train.device import (
     describe_device,
     device_of_rank,
 )
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import beside, share_of
 from trainer_core.train.training_step import TrainingStep
@@ -170,7 +171,7 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         info = psutil.Process().memory_info()  # shared pages of libraries count as available; on Linux only
         free = min(total, available + info.rss - getattr(info, "shared", 0))
     with torch.device("meta"):
-        model = Decoder(ModelConfig.from_config(config, request.vocab_size))
+        model = Decoder(model_config_of(config, request.vocab_size))
         set_up_tuning(model, tuning_of(config))
     parameters, trained = model.count_parameters(), count_trainable(model)
     matrices = sum(

@@ -18,7 +18,8 @@ from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
-from trainer_core.models.decoder import Decoder, KvCache, RaggedKvCache
+from trainer_core.models.decoder import Decoder
+from trainer_core.models.kv_cache import KvCache, RaggedKvCache
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.adapter_checkpoint import load_merged
 from trainer_core.train.checkpoint import load_weights, read_shape, require_weights

@@ -71,6 +71,14 @@ def document_mask(segments_BT: Tensor) -> Tensor:
     return (same & same.new_ones(length, length).tril()).unsqueeze(1)
 
 
+def sliding_window_mask(indices_BT: Tensor, keys: int, window: int) -> Tensor:
+    """Attention mask (B, 1, T, S): each token attends to itself and to the `window - 1` keys before it. `indices_BT`:
+    of the tokens among the `keys` (S).
+    """
+    queries_BT1, keys_S = indices_BT.unsqueeze(2), torch.arange(keys, device=indices_BT.device)
+    return ((keys_S <= queries_BT1) & (keys_S > queries_BT1 - window)).unsqueeze(1)
+
+
 def mask_from_cu_seqlens(cu_seqlens: CuSeqlens, batch: int, length: int) -> Tensor:
     """`document_mask` from cumulative lengths."""
     positions = torch.arange(batch * length, device=cu_seqlens.offsets.device, dtype=torch.int32)

@@ -1,7 +1,8 @@
 """RMSNorm and rotary positions in fewer passes over memory, for eager training on a CPU in fp32.
 
-Torch computes each with a dozen operations, and as many in backward. These equal the formulas in decoder.py within
-rounding (tests/core/test_cpu_ops.py). On a GPU torch has its own kernels, and a compiler fuses the formulas.
+Torch computes each with a dozen operations, and as many in backward. These equal the formulas in decoder.py and
+rotary.py within rounding (tests/core/test_cpu_ops.py). On a GPU torch has its own kernels, and a compiler fuses the
+formulas.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def apply_rotary(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
-    """`decoder.apply_rotary`."""
+    """`rotary.apply_rotary`."""
     turned: Tensor = _ApplyRotary.apply(x_BHTC, cos_BTC, sin_BTC)  # type: ignore[no-untyped-call]
     return turned
 

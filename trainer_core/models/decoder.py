@@ -1,130 +1,38 @@
-"""One decoder for the Llama and Qwen families.
+"""One decoder for the Llama, Mistral, Qwen and Gemma 3 families.
 
-Pre-norm with RMSNorm, rotary positions in the Hugging Face half-rotation layout, grouped-query
-attention through `scaled_dot_product_attention`, SwiGLU; optional bias on q, k, v (Qwen2) and
-RMSNorm on queries and keys (Qwen3); tied or untied head. Modules carry the names that Hugging Face
-gives them, so a state dict needs no translation.
+Pre-norm with RMSNorm, rotary positions, grouped-query attention, gated MLP; all else is in `ModelConfig`. Modules have
+the names that Hugging Face gives them, so a state dict needs no translation.
 
-Shapes: B batch, T sequence, S keys seen (cache included), D width, H heads, K key/value heads,
-C head width, V vocabulary.
+Shapes: B batch, T sequence, S keys seen (cache included), D width, H heads, K key/value heads, C head width, V
+vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainer_core.config import Config, default_n_heads
 from trainer_core.models import cpu_ops
-from trainer_core.models.attention import AttentionFunction, CuSeqlens, sdpa
+from trainer_core.models.attention import (
+    AttentionFunction,
+    CuSeqlens,
+    mask_from_cu_seqlens,
+    sdpa,
+    sliding_window_mask,
+)
+from trainer_core.models.kv_cache import KvCache
+from trainer_core.models.model_config import Activation, ModelConfig, NormConfig, RopeConfig
+from trainer_core.models.rotary import apply_rotary, rotary_table
 
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """Architecture of a decoder; every value is explicit (zero is no default)."""
-
-    vocab_size: int
-    hidden_dim: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    mlp_dim: int
-    max_seq_len: int
-    rope_theta: float = 10_000.0
-    norm_eps: float = 1e-5
-    dropout: float = 0.0
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    tie_embeddings: bool = True
-    unpadded_vocab_size: int = 0  # rows that are tokens, the first ones; the others are padding. 0: all
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens: the first rows of the vocabulary."""
-        return self.unpadded_vocab_size or self.vocab_size
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_dim // self.n_heads
-
-    @classmethod
-    def from_config(cls, config: Config, vocab_size: int) -> ModelConfig:
-        """The architecture for a run's knobs, with defaults resolved. The tokenizer's `vocab_size` is rounded up."""
-        heads = config.n_heads or default_n_heads(config.hidden_dim)
-        rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
-        return cls(
-            vocab_size=rows,
-            unpadded_vocab_size=vocab_size if rows > vocab_size else 0,
-            hidden_dim=config.hidden_dim,
-            n_layers=config.n_layers,
-            n_heads=heads,
-            n_kv_heads=config.n_kv_heads or heads,
-            mlp_dim=config.mlp_dim or -(-(config.hidden_dim * 8 // 3) // 64) * 64,
-            max_seq_len=config.max_seq_len,
-            rope_theta=config.rope_theta,
-            norm_eps=config.norm_eps,
-            dropout=config.dropout,
-            qkv_bias=config.qkv_bias,
-            qk_norm=config.qk_norm,
-            tie_embeddings=config.tie_embeddings,
-        )
-
-
-class KvCache:
-    """Key/value cache for generation, filled from the left."""
-
-    def __init__(self, config: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
-        shape = (config.n_layers, batch, config.n_kv_heads, capacity, config.head_dim)
-        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.empty_like(self.keys)
-        self.length = 0
-
-    def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new keys and values of one layer; returns all of that layer's. Call `advance` once per forward pass."""
-        end = self.length + key_BKTC.shape[2]
-        self.keys[layer_idx, :, :, self.length : end] = key_BKTC
-        self.values[layer_idx, :, :, self.length : end] = value_BKTC
-        return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
-
-    def advance(self, tokens: int) -> None:
-        self.length += tokens
-
-
-class RaggedKvCache(KvCache):
-    """Key/value cache of rows with different lengths: prompts padded on the right, then one token per row at a time.
-
-    `length` is that of the longest row. Mask slots behind a row's own length.
-    """
-
-    def __init__(self, config: ModelConfig, lengths: Sequence[int], capacity: int, like: Tensor) -> None:
-        super().__init__(config, len(lengths), capacity, like)
-        self.keys.zero_()  # a NaN in a masked slot would still reach the output
-        self.values.zero_()
-        self.lengths_B = torch.tensor(lengths, device=like.device)
-
-    def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
-        if self.length == 0:
-            return super().update(layer_idx, key_BKTC, value_BKTC)
-        slots_BKTC = self.lengths_B.view(-1, 1, 1, 1).expand_as(key_BKTC)
-        self.keys[layer_idx].scatter_(2, slots_BKTC, key_BKTC)
-        self.values[layer_idx].scatter_(2, slots_BKTC, value_BKTC)
-        end = self.length + 1
-        return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
-
-    def advance(self, tokens: int) -> None:
-        if self.length:
-            self.lengths_B = self.lengths_B + 1
-        self.length += tokens
-
-    def select_rows(self, rows: Tensor) -> None:
-        """Keep only these rows."""
-        self.keys, self.values, self.lengths_B = self.keys[:, rows], self.values[:, rows], self.lengths_B[rows]
-        self.length = int(self.lengths_B.max())
+_ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
+    "silu": F.silu,
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+}
 
 
 class Linear(nn.Linear):
@@ -150,18 +58,28 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if cpu_ops.is_supported(x):
-            return cpu_ops.rms_norm(x, self.weight, self.eps)
-        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
+        return _rms_norm(x, self.weight, self.eps)
 
 
-def apply_rotary(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021): the first half of a head pairs with its second half."""
-    if cpu_ops.is_supported(x_BHTC):
-        return cpu_ops.apply_rotary(x_BHTC, cos_BTC, sin_BTC)
-    first, second = x_BHTC.chunk(2, dim=-1)
-    turned = torch.cat((-second, first), dim=-1)
-    return x_BHTC * cos_BTC.unsqueeze(1) + turned * sin_BTC.unsqueeze(1)
+class OffsetRmsNorm(RmsNorm):
+    """Applies its weights w as 1 + w (Gemma)."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__(dim, eps)
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _rms_norm(x, self.weight.float() + 1.0, self.eps)
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    if cpu_ops.is_supported(x):
+        return cpu_ops.rms_norm(x, weight, eps)
+    return F.rms_norm(x.float(), weight.shape, weight.float(), eps).to(x.dtype)
+
+
+def _build_norm(dim: int, config: NormConfig) -> RmsNorm:
+    return (OffsetRmsNorm if config.offset else RmsNorm)(dim, config.eps)
 
 
 class Attention(nn.Module):
@@ -169,19 +87,20 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, layer_idx: int) -> None:
         super().__init__()
-        self.layer_idx, self.n_heads, self.n_kv_heads = layer_idx, config.n_heads, config.n_kv_heads
-        self.head_dim = config.head_dim
+        heads = config.attention
+        self.layer_idx, self.n_heads, self.n_kv_heads = layer_idx, heads.n_heads, heads.n_kv_heads
+        self.head_dim = heads.head_dim
         self.attend: AttentionFunction = sdpa
-        kv_width = config.n_kv_heads * config.head_dim
-        self.q_proj = Linear(config.hidden_dim, config.hidden_dim, bias=config.qkv_bias)
-        self.k_proj = Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
-        self.v_proj = Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
-        self.o_proj = Linear(config.hidden_dim, config.hidden_dim, bias=False)
-        if config.qk_norm:
-            self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
-            self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
-        else:
-            self.q_norm = self.k_norm = nn.Identity()
+        width, kv_width = heads.n_heads * heads.head_dim, heads.n_kv_heads * heads.head_dim
+        self.q_proj = Linear(config.hidden_dim, width, bias=heads.qkv_bias)
+        self.k_proj = Linear(config.hidden_dim, kv_width, bias=heads.qkv_bias)
+        self.v_proj = Linear(config.hidden_dim, kv_width, bias=heads.qkv_bias)
+        self.o_proj = Linear(width, config.hidden_dim, bias=heads.output_bias)
+        self.q_norm: nn.Module = _build_norm(heads.head_dim, config.norm) if heads.qk_norm else nn.Identity()
+        self.k_norm: nn.Module = _build_norm(heads.head_dim, config.norm) if heads.qk_norm else nn.Identity()
+        # Attention divides scores by the square root of `head_dim`.
+        scale = 1.0 if heads.query_scalar is None else (heads.head_dim / heads.query_scalar) ** 0.5
+        self.query_scale = None if scale == 1.0 else scale
 
     def forward(
         self,
@@ -192,31 +111,35 @@ class Attention(nn.Module):
         cu_seqlens: CuSeqlens | None,
         cache: KvCache | None,
     ) -> Tensor:
-        batch, length, width = x_BTD.shape
+        batch, length, _ = x_BTD.shape
         query = self.q_proj(x_BTD).view(batch, length, self.n_heads, self.head_dim)
         key = self.k_proj(x_BTD).view(batch, length, self.n_kv_heads, self.head_dim)
         value = self.v_proj(x_BTD).view(batch, length, self.n_kv_heads, self.head_dim).transpose(1, 2)
         query = apply_rotary(self.q_norm(query).transpose(1, 2), cos_BTC, sin_BTC)
         key = apply_rotary(self.k_norm(key).transpose(1, 2), cos_BTC, sin_BTC)
+        if self.query_scale is not None:
+            query = query * self.query_scale
         attend = self.attend
         if cache is not None:
             attend = sdpa  # other backends apply to whole sequences and training precision
             key, value = cache.update(self.layer_idx, key, value)
         mixed = attend(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
 
 class Mlp(nn.Module):
-    """SwiGLU (Shazeer 2020)."""
+    """Gated MLP (Shazeer 2020): SwiGLU, or GeGLU in Gemma."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = Linear(config.hidden_dim, config.mlp_dim, bias=False)
-        self.up_proj = Linear(config.hidden_dim, config.mlp_dim, bias=False)
-        self.down_proj = Linear(config.mlp_dim, config.hidden_dim, bias=False)
+        mlp = config.mlp
+        self.gate_proj = Linear(config.hidden_dim, mlp.dim, bias=mlp.bias)
+        self.up_proj = Linear(config.hidden_dim, mlp.dim, bias=mlp.bias)
+        self.down_proj = Linear(mlp.dim, config.hidden_dim, bias=mlp.bias)
+        self.activation = _ACTIVATIONS[mlp.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
 
 
 class DecoderLayer(nn.Module):
@@ -224,9 +147,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, layer_idx: int) -> None:
         super().__init__()
-        self.input_layernorm = RmsNorm(config.hidden_dim, config.norm_eps)
+        self.input_layernorm = _build_norm(config.hidden_dim, config.norm)
         self.self_attn = Attention(config, layer_idx)
-        self.post_attention_layernorm = RmsNorm(config.hidden_dim, config.norm_eps)
+        self.post_attention_layernorm = _build_norm(config.hidden_dim, config.norm)
         self.mlp = Mlp(config)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -243,6 +166,29 @@ class DecoderLayer(nn.Module):
         return x + self.dropout(self.mlp(self.post_attention_layernorm(x)))  # type: ignore[no-any-return]
 
 
+class SandwichDecoderLayer(DecoderLayer):
+    """Also normalizes the output of attention and MLP (Gemma 3)."""
+
+    def __init__(self, config: ModelConfig, layer_idx: int) -> None:
+        super().__init__(config, layer_idx)
+        self.pre_feedforward_layernorm = _build_norm(config.hidden_dim, config.norm)
+        self.post_feedforward_layernorm = _build_norm(config.hidden_dim, config.norm)
+
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        cu_seqlens: CuSeqlens | None,
+        cache: KvCache | None,
+    ) -> Tensor:
+        mixed = self.self_attn(self.input_layernorm(x), cos, sin, mask, cu_seqlens, cache)
+        x = x + self.dropout(self.post_attention_layernorm(mixed))
+        out = self.mlp(self.pre_feedforward_layernorm(x))
+        return x + self.dropout(self.post_feedforward_layernorm(out))  # type: ignore[no-any-return]
+
+
 def call_layer(layer: nn.Module, *given: Any) -> Tensor:
     """Calls a layer without wrapping."""
     return layer(*given)  # type: ignore[no-any-return]
@@ -253,13 +199,24 @@ class Backbone(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.config = config
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_dim)
-        self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.n_layers))
-        self.norm = RmsNorm(config.hidden_dim, config.norm_eps)
+        layer_class = SandwichDecoderLayer if config.norm.sandwich else DecoderLayer
+        self.layers = nn.ModuleList(layer_class(config, index) for index in range(config.n_layers))
+        self.norm = _build_norm(config.hidden_dim, config.norm)
         self.layer_call: Callable[..., Tensor] = call_layer  # training may wrap it
-        cos, sin = rotary_table(config)
-        self.register_buffer("cos_TC", cos, persistent=False)
-        self.register_buffer("sin_TC", sin, persistent=False)
+        self._slides = tuple(index in config.attention.sliding_layers for index in range(config.n_layers))
+        self._add_rotary_table("", config.rope)
+        if config.local_rope is not None:
+            self._add_rotary_table("local_", config.local_rope)
+        if config.embedding_scale != 1.0:  # rounded to the dtype of the model, as in transformers
+            scale = torch.tensor(config.embedding_scale, dtype=torch.float32, device="cpu")
+            self.register_buffer("embedding_scale", scale, persistent=False)
+
+    def _add_rotary_table(self, prefix: str, rope: RopeConfig) -> None:
+        cos, sin = rotary_table(rope, self.config.attention.head_dim, self.config.max_seq_len)
+        self.register_buffer(f"{prefix}cos_TC", cos, persistent=False)
+        self.register_buffer(f"{prefix}sin_TC", sin, persistent=False)
 
     def forward(
         self,
@@ -270,26 +227,54 @@ class Backbone(nn.Module):
         cache: KvCache | None,
     ) -> Tensor:
         x = self.embed_tokens(ids_BT)
-        if positions_BT is None:
-            start = cache.length if cache is not None else 0
-            span = slice(start, start + ids_BT.shape[1])
-            cos, sin = self.cos_TC[span].unsqueeze(0), self.sin_TC[span].unsqueeze(0)  # type: ignore[index]
-        else:
-            cos, sin = self.cos_TC[positions_BT], self.sin_TC[positions_BT]  # type: ignore[index]
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-        for layer in self.layers:
-            x = self.layer_call(layer, x, cos, sin, mask_B1TS, cu_seqlens, cache)
+        if self.config.embedding_scale != 1.0:
+            x = x * self.embedding_scale.to(x.dtype)
+        start, length = cache.length if cache is not None else 0, ids_BT.shape[1]
+        positions = slice(start, start + length) if positions_BT is None else positions_BT
+        inputs = local = (*self._rotary("", positions, x.dtype), mask_B1TS, cu_seqlens)
+        if self.config.attention.sliding_layers:
+            mask, spans = self._window(ids_BT, positions_BT, mask_B1TS, cu_seqlens, cache)
+            rotary = inputs[:2] if self.config.local_rope is None else self._rotary("local_", positions, x.dtype)
+            local = (*rotary, mask, spans)
+        for layer, slides in zip(self.layers, self._slides, strict=True):
+            x = self.layer_call(layer, x, *(local if slides else inputs), cache)
         if cache is not None:
-            cache.advance(ids_BT.shape[1])
+            cache.advance(length)
         return self.norm(x)  # type: ignore[no-any-return]
 
+    def _rotary(self, prefix: str, positions: slice | Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine (1 or B, T, C)."""
+        cos, sin = getattr(self, f"{prefix}cos_TC")[positions], getattr(self, f"{prefix}sin_TC")[positions]
+        if isinstance(positions, slice):
+            cos, sin = cos.unsqueeze(0), sin.unsqueeze(0)
+        return cos.to(dtype), sin.to(dtype)
 
-def rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, each (max_seq_len, C) in fp32, frequencies repeated (half-rotation)."""
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu") / config.head_dim
-    angles = torch.outer(torch.arange(config.max_seq_len, dtype=torch.float32, device="cpu"), config.rope_theta**-half)
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos(), angles.sin()
+    def _window(
+        self,
+        ids_BT: Tensor,
+        positions_BT: Tensor | None,
+        mask_B1TS: Tensor | None,
+        cu_seqlens: CuSeqlens | None,
+        cache: KvCache | None,
+    ) -> tuple[Tensor | None, CuSeqlens | None]:
+        """Mask and documents of layers with a sliding window: as given where the window covers all keys.
+
+        Compiled code decides by the longest sequence, so that the width of a batch stays dynamic.
+        """
+        batch, length = ids_BT.shape
+        window, start = self.config.attention.sliding_window, cache.length if cache is not None else 0
+        longest = self.config.max_seq_len if torch.compiler.is_compiling() else start + length
+        if cu_seqlens is not None:
+            longest = min(longest, cu_seqlens.max_seqlen)
+        if window is None or longest <= window:
+            return mask_B1TS, cu_seqlens
+        indices_BT = positions_BT  # in a cache, a row's tokens are at the index of their position
+        if indices_BT is None or cache is None:
+            indices_BT = torch.arange(start, start + length, device=ids_BT.device).unsqueeze(0)
+        near = sliding_window_mask(indices_BT, start + length, window)
+        if mask_B1TS is None and cu_seqlens is not None:
+            mask_B1TS = mask_from_cu_seqlens(cu_seqlens, batch, length)
+        return (near if mask_B1TS is None else near & mask_B1TS), None
 
 
 class Decoder(nn.Module):

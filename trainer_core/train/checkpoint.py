@@ -27,7 +27,8 @@ from trainer_core.base_model import weights
 from trainer_core.base_model.weight_files import read_header
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, hf_config
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
 from trainer_core.train.checkpoint_writer import CheckpointContent

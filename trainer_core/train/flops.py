@@ -2,9 +2,10 @@
 
 Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs per token = 6 N + 6 L T D: two per
 weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
-attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width, T the mean document length
-weighted by positions. Frozen weights count 4: they have no gradient of their own. Padding counts as tokens, because it
-is computed. Activation recomputation does not count.
+attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width of all heads, T the mean
+document length weighted by positions; in a layer with a sliding window of W < T positions, 2 W - W² / T replaces T.
+Frozen weights count 4: they have no gradient of their own. Padding counts as tokens, because it is computed. Activation
+recomputation does not count.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def flops_per_token(model: Decoder, length: float) -> float:
     trained = count_trainable(model)
     multiplying = 6.0 * trained + 4.0 * (model.count_parameters() - trained)
     embedding *= 6 if model.model.embed_tokens.weight.requires_grad else 4
-    return multiplying - embedding + 6.0 * config.n_layers * length * config.hidden_dim
+    heads, lengths = config.attention, [length] * config.n_layers
+    for layer in heads.sliding_layers:
+        window = min(length, heads.sliding_window or length)
+        lengths[layer] = 2 * window - window**2 / length
+    return multiplying - embedding + 6.0 * sum(lengths) * heads.n_heads * heads.head_dim
 
 
 def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:

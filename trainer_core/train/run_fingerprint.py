@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from trainer_core.data.prepare import PreparedData
 from trainer_core.messages import TraindeckError
 from trainer_core.models.adapters import tuning_of
 from trainer_core.models.decoder import Decoder
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.run_context import RunContext
 from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
@@ -74,14 +75,25 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
             values = {"before": str(before.get(setting)), "after": str(now[setting])}
             raise TraindeckError("resume.order_changed", setting=setting, **values)
     # Other head counts or position bases may fit weights of the same shapes, but are another model.
-    shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
-    shape.pop("dropout"), shape.pop("max_seq_len")  # not part of the weights
-    changed = [f"{name} {shape_before[name]} → {value}" for name, value in shape.items() if shape_before[name] != value]
+    shape, shape_before = _model_values(model.config), _model_values(checkpoint.read_shape(folder))
+    changed = [
+        f"{name} {shape_before.get(name)} → {shape.get(name)}"
+        for name in {**shape_before, **shape}
+        if shape_before.get(name) != shape.get(name)
+    ]
     adapter = [name for name in now if name == "method" or (name.startswith("lora_") and name != "lora_dropout")]
     changed += [f"{name} {before[name]} → {now[name]}" for name in adapter if before.get(name, now[name]) != now[name]]
     if changed:
         raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
     return before
+
+
+def _model_values(config: ModelConfig) -> dict[str, Any]:
+    """What belongs to the weights, by name."""
+    flat: dict[str, Any] = {}
+    for name, value in asdict(replace(config, dropout=0.0, max_seq_len=0, max_positions=0)).items():
+        flat |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def require_steps_left(folder: Path, config: Config) -> None:

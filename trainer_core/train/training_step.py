@@ -21,7 +21,7 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.models import adapters
-from trainer_core.models.decoder import ModelConfig, build_decoder
+from trainer_core.models.decoder import build_decoder
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
@@ -33,6 +33,7 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.engine.select import build_engine
 from trainer_core.train.evaluate import EvaluationPass, validation_sample
 from trainer_core.train.gc_control import GarbageCollector
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.numerics import GradientNoise, Plateau
 from trainer_core.train.oom import OomRecovery
 from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
@@ -66,7 +67,7 @@ class TrainingStep:
         self.device, self.precision, self.ranks = device, precision, ranks
         self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.telemetry = ranks.rank == 0
-        self.model = build_decoder(device, ModelConfig.from_config(config, prepared.vocab_size))
+        self.model = build_decoder(device, model_config_of(config, prepared.vocab_size))
         adapters.set_up_tuning(self.model, adapters.tuning_of(config))
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)

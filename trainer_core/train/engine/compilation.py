@@ -32,7 +32,8 @@ from torch import Tensor
 from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
 from trainer_core.models.adapters import set_up_tuning
 from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
-from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
+from trainer_core.models.decoder import Decoder, build_decoder
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.protocol import FastPath
 from trainer_core.runs import run_dir
@@ -313,7 +314,7 @@ def _compile_for(key: CompileKey) -> None:
         torch.use_deterministic_algorithms(key.deterministic)
     else:
         torch.set_num_threads(key.threads)
-    model = build_decoder(device, ModelConfig(**key.shape))
+    model = build_decoder(device, msgspec.convert(key.shape, ModelConfig))
     set_up_tuning(model, key.tuning)
     model.set_attention(BACKENDS[key.attention].attend)
     checkpoint_activations(model, key.checkpointing)

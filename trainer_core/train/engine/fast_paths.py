@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.attention import BACKENDS
-from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
+from trainer_core.models.decoder import Decoder, build_decoder
 from trainer_core.performance_texts import NON_SPEED_REASONS
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
@@ -27,6 +27,7 @@ from trainer_core.train.engine.compilation import build_example
 from trainer_core.train.engine.engine import REFERENCE, VARLEN_PATHS, CompileSwitch, Engine
 from trainer_core.train.engine.measuring import MIN_SPEEDUP, TOLERANCE, Reason
 from trainer_core.train.loss import batch_loss
+from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.oom import release_memory
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # model of the trials: common shape, small enough for seconds
@@ -224,7 +225,7 @@ def _model(device: torch.device, **knobs: Any) -> Decoder:
     """The same weights each time."""
     torch.manual_seed(0)
     config = Config(**{**_KNOBS[device.type], **knobs})
-    return build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
+    return build_decoder(device, model_config_of(config, config.vocab_size))
 
 
 def _gradients(model: Decoder, precision: Precision, chunks: int = 0) -> list[Tensor]:
@@ -315,7 +316,7 @@ def _varlen(path: str, device: torch.device, precision: Precision) -> Trial:
 
 def _attention_trial(reference: str, fast: str, batch: Batch, precision: Precision) -> Trial:
     knobs = _KNOBS[batch.input_ids.device.type]
-    shape = ModelConfig.from_config(Config(**knobs), knobs["vocab_size"])
+    shape = model_config_of(Config(**knobs), knobs["vocab_size"])
     slow, quick = (measuring.attention_pass(name, shape, batch, precision.dtype) for name in (reference, fast))
     return Trial(slow, quick, TOLERANCE[precision.name])
 

@@ -19,7 +19,8 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.adapters import has_dropout
 from trainer_core.models.attention import BACKENDS, cu_seqlens_from_segments, document_mask
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.system import hardware
 from trainer_core.train.device import Precision, uses_tf32
@@ -196,14 +197,15 @@ def attention_pass(
     """Forward and backward of an attention backend on random queries, keys and values of the batch's shape, the same
     ones for every backend.
     """
-    backend, device = BACKENDS[name], batch.input_ids.device
+    backend, device, attention = BACKENDS[name], batch.input_ids.device, shape.attention
     torch.manual_seed(0)
 
     def random_heads(heads: int) -> Tensor:
-        flat = torch.randn(*batch.input_ids.shape, heads, shape.head_dim, device=device)  # memory layout of projections
+        size = (*batch.input_ids.shape, heads, attention.head_dim)  # memory layout of projections
+        flat = torch.randn(size, device=device)
         return flat.to(dtype or torch.float32).transpose(1, 2).requires_grad_()
 
-    q, k, v = random_heads(shape.n_heads), random_heads(shape.n_kv_heads), random_heads(shape.n_kv_heads)
+    q, k, v = (random_heads(heads) for heads in (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads))
     mask = cu_seqlens = None
     if batch.segments is not None and backend.uses_cu_seqlens:
         cu_seqlens = batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)

@@ -159,7 +159,7 @@ class _Selector:
 
     def _missing(self, name: str) -> Reason | None:
         dtype = self._engine.precision.dtype or torch.float32
-        return BACKENDS[name].unavailable_reason(self._device, dtype, self._engine.model.config.head_dim)
+        return BACKENDS[name].unavailable_reason(self._device, dtype, self._engine.model.config.attention.head_dim)
 
     def _verify_attention(self, name: str, rows: int, segments: bool) -> tuple[float | None, Reason | None]:
         """Error of a backend against fp32 `math` on the first sequence, and why it cannot be used."""

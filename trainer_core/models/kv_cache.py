@@ -1,0 +1,66 @@
+"""Key/value caches for generation.
+
+Shapes: B batch, K key/value heads, T new positions, C head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer_core.models.model_config import ModelConfig
+
+
+class KvCache:
+    """Key/value cache for generation, filled from the left."""
+
+    def __init__(self, config: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
+        heads = config.attention
+        shape = (config.n_layers, batch, heads.n_kv_heads, capacity, heads.head_dim)
+        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.values = torch.empty_like(self.keys)
+        self.length = 0
+
+    def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
+        """Store new keys and values of one layer; returns all of that layer's. Call `advance` once per forward pass."""
+        end = self.length + key_BKTC.shape[2]
+        self.keys[layer_idx, :, :, self.length : end] = key_BKTC
+        self.values[layer_idx, :, :, self.length : end] = value_BKTC
+        return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        self.length += tokens
+
+
+class RaggedKvCache(KvCache):
+    """Key/value cache of rows with different lengths: prompts padded on the right, then one token per row at a time.
+
+    `length` is that of the longest row. Mask slots behind a row's own length.
+    """
+
+    def __init__(self, config: ModelConfig, lengths: Sequence[int], capacity: int, like: Tensor) -> None:
+        super().__init__(config, len(lengths), capacity, like)
+        self.keys.zero_()  # a NaN in a masked slot would still reach the output
+        self.values.zero_()
+        self.lengths_B = torch.tensor(lengths, device=like.device)
+
+    def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
+        if self.length == 0:
+            return super().update(layer_idx, key_BKTC, value_BKTC)
+        slots_BKTC = self.lengths_B.view(-1, 1, 1, 1).expand_as(key_BKTC)
+        self.keys[layer_idx].scatter_(2, slots_BKTC, key_BKTC)
+        self.values[layer_idx].scatter_(2, slots_BKTC, value_BKTC)
+        end = self.length + 1
+        return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        if self.length:
+            self.lengths_B = self.lengths_B + 1
+        self.length += tokens
+
+    def select_rows(self, rows: Tensor) -> None:
+        """Keep only these rows."""
+        self.keys, self.values, self.lengths_B = self.keys[:, rows], self.values[:, rows], self.lengths_B[rows]
+        self.length = int(self.lengths_B.max())
