@@ -118,10 +118,12 @@ def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
     """Read the data, train its tokenizer, fill the token cache and report on the data, without training a model."""
     with _command_context(flags) as job:
         config = run_plan.build_config(flags)
+        from trainer_core.base_model.configure import apply_base_model
         from trainer_core.data.prepare import prepare as work
         from trainer_core.data.report import report as data_report
 
         job.run_context.set_phase("preparing")
+        config = apply_base_model(config, job.run_context)
         if preview:
             report = data_report.preview(config, job.run_context)
         else:

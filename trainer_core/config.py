@@ -74,6 +74,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     packing: Annotated[bool, knob("data")] = False
     attend_across_documents: Annotated[bool, knob("data")] = True
 
+    base_model: Annotated[str, knob("model", main=True)] = ""
+    hub_endpoint: Annotated[str, knob("model")] = ""
+    hub_send_token: Annotated[bool, knob("model")] = False
     hidden_dim: Annotated[int, knob("model", main=True, ge=8, le=65_536)] = 256
     n_layers: Annotated[int, knob("model", main=True, ge=1, le=512)] = 4
     n_heads: Annotated[int, knob("model", ge=0, le=1024)] = 0
@@ -335,7 +338,7 @@ def check_combinations(config: Config) -> None:
     """Check combinations of knobs; raises `TraindeckError`."""
     heads = config.n_heads or default_n_heads(config.hidden_dim)
     kv_heads = config.n_kv_heads or heads
-    if config.hidden_dim % heads != 0 or config.hidden_dim // heads % 2 != 0:
+    if not config.base_model and (config.hidden_dim % heads != 0 or config.hidden_dim // heads % 2 != 0):
         raise TraindeckError("config.heads", n_heads=heads, hidden_dim=config.hidden_dim)
     if heads % kv_heads != 0:
         raise TraindeckError("config.kv_heads", n_kv_heads=kv_heads, n_heads=heads)

@@ -20,7 +20,9 @@ Shell = Literal["powershell", "cmd", "bash"]
 SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win32" else ("bash",)
 """Shells of this platform, the most common first."""
 _TRAINER_PACKAGE: Final = Path(config.__file__).resolve().parent
-_PATH_FLAGS: Final = frozenset({"--data", "--validation-data", "--run-dir", "--tokenizer", "--cache-dir"})
+_PATH_FLAGS: Final = frozenset(
+    {"--data", "--validation-data", "--run-dir", "--base-model", "--tokenizer", "--cache-dir"}
+)
 _POWERSHELL_UNQUOTED: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*|[0-9]+")  # PowerShell would split 1e3 or -a.b
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./\\:=+,@-]+")
 _NON_FLAG_KEYS: Final = frozenset({"preset", "data"})  # have their own flags

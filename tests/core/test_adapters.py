@@ -22,6 +22,7 @@ from trainer_core.progress import NullReporter
 from trainer_core.train import optimizers
 from trainer_core.train.checkpoint_writer import write_tensors
 from trainer_core.train.loss import batch_loss
+from trainer_core.train.model_shape import tuning_of
 
 VARIANTS = ("lora", "rslora", "dora")
 IDS = torch.arange(24).view(2, 12) * 7 % 96
@@ -56,7 +57,7 @@ def lora(**values: object) -> Config:
 def with_adapter(folder: Path, **values: object) -> Decoder:
     """The base model with an adapter whose output is not zero."""
     model = load_base(folder)
-    adapters.set_up_tuning(model, adapters.tuning_of(lora(**values)))
+    adapters.set_up_tuning(model, tuning_of(lora(**values)))
     torch.manual_seed(2)
     with torch.no_grad():
         for weight in model.parameters():
@@ -153,7 +154,7 @@ def test_only_the_adapter_is_trained_and_saved(base: Path) -> None:
 
 def test_an_adapter_of_half_precision_weights_is_trained_in_single_precision(base: Path) -> None:
     model = load_base(base).bfloat16()
-    adapters.set_up_tuning(model, adapters.tuning_of(lora(lora_embeddings=True)))
+    adapters.set_up_tuning(model, tuning_of(lora(lora_embeddings=True)))
     assert {weight.dtype for weight in model.parameters() if weight.requires_grad} == {torch.float32}
     assert model.model.layers[0].mlp.up_proj.base_layer.weight.dtype == torch.bfloat16  # type: ignore[union-attr]
 
@@ -179,7 +180,7 @@ def test_a_checkpoint_of_a_model_with_600_million_weights_is_small() -> None:
     }  # fmt: skip
     with torch.device("meta"):
         model = Decoder(hf_config.from_hf_config(values, "Qwen3-0.6B with as many key/value heads"))
-        adapters.set_up_tuning(model, adapters.tuning_of(lora(lora_rank=16)))
+        adapters.set_up_tuning(model, tuning_of(lora(lora_rank=16)))
     size = sum(weight.nbytes for weight in adapters.adapter_weights(model).values())
     assert model.model.layers[0].mlp.up_proj.lora_A.default.weight.shape == (16, 1024)  # type: ignore[union-attr]
     assert 30e6 < size < 50e6
@@ -189,7 +190,7 @@ def test_a_checkpoint_of_a_model_with_600_million_weights_is_small() -> None:
 def test_frozen_weights_are_chosen_by_name(base: Path) -> None:
     model = load_base(base)
     full = resolve([ConfigLayer("test", {"freeze": ["model.layers.0.*", "*embed_tokens*"]})])
-    adapters.set_up_tuning(model, adapters.tuning_of(full))
+    adapters.set_up_tuning(model, tuning_of(full))
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     assert frozen
     assert all(name.startswith(("model.layers.0.", "model.embed_tokens")) for name in frozen)

@@ -39,6 +39,7 @@ from trainer_core.train.device import Precision
 from trainer_core.train.engine import compilation, measuring, select
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.loss import batch_loss
+from trainer_core.train.model_shape import tuning_of
 
 TOLERANCE = measuring.TOLERANCE["fp32"]
 
@@ -322,7 +323,7 @@ def test_a_stop_during_compilation_leaves_no_process(empty_cache: Path, monkeypa
 @pytest.mark.parametrize("chunk", [0, 16])
 def test_a_compiled_adapter_with_dropout_equals_the_eager_one(compiler: Path, chunk: int) -> None:
     config = msgspec.structs.replace(tiny_model_config(), method="lora", lora_dropout=0.1)
-    model, tuning = build_decoder(config), adapters.tuning_of(config)
+    model, tuning = build_decoder(config), tuning_of(config)
     adapters.set_up_tuning(model, tuning)
     with torch.no_grad():
         for weight in adapters.adapter_weights(model).values():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.core.trainer_process import TINY, reached_step, read_until, run, start, text_file
+from tests.core.trainer_process import text_file
 from tests.core.training import (
     OUT_OF_MEMORY,
     build_trainer,
@@ -238,23 +237,3 @@ def test_frozen_weights_of_full_tuning_do_not_change(tmp_path: Path) -> None:
     for name, weight in trainer.model.named_parameters():
         assert torch.equal(weight, before[name]) == name.startswith("model.layers.0."), name
     assert (newest(trainer) / "model.safetensors").is_file()
-
-
-def test_a_run_reports_how_much_is_trained_and_resumes_exactly_after_a_kill(tmp_path: Path) -> None:
-    options = (*TINY, "--method", "lora", "--lora-dropout", "0.1", "--max-steps", "12", "--save-steps", "4")
-    data = str(text_file(tmp_path))
-    whole = run(tmp_path, "train", *options, "--data", data, "--run-dir", "whole")
-    assert whole.code == 0, whole.stderr
-    ready = whole.events_of(protocol.Ready)[0]
-    assert ready.trainable_parameters is not None
-    assert 0 < ready.trainable_parameters < ready.parameters
-    process = start(tmp_path, "train", *options, "--data", data, "--run-dir", "killed", stdin=subprocess.DEVNULL)
-    read_until(process, reached_step(6))
-    process.kill()
-    process.communicate()
-    resumed = run(tmp_path, "train", "--resume", "--run-dir", "killed")
-    assert resumed.code == 0, resumed.stderr
-    assert resumed.events_of(protocol.Hello)[0].resumed_from_step in (4, 8)
-    for name in (adapters.ADAPTER_FILE, "optimizer.safetensors"):
-        files = [tmp_path / one / "checkpoints" / "step-00000012" / name for one in ("whole", "killed")]
-        assert files[0].read_bytes() == files[1].read_bytes()

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from trainer_core import __version__, protocol
+from trainer_core.base_model.configure import apply_base_model
 from trainer_core.check import data, search
 from trainer_core.check.data import DataRequirements
 from trainer_core.check.search import TrialRun
@@ -44,6 +45,7 @@ def run_check(config: Config, context: RunContext, again: bool = False) -> proto
     """
     context.set_phase("checking")
     since = time.monotonic()
+    config = apply_base_model(config, context)
     report = _build_report(config, data.inspect_data(config, context), context, again)
     report.duration_s = time.monotonic() - since
     return report

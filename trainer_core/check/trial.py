@@ -22,7 +22,7 @@ from trainer_core.check.trial_process import TrialRequest, TrialResult
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
-from trainer_core.models.adapters import count_trainable, set_up_tuning, tuning_of
+from trainer_core.models.adapters import count_trainable, set_up_tuning
 from trainer_core.models.decoder import Decoder
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
@@ -35,7 +35,7 @@ from trainer_core.train.device import (
     describe_device,
     device_of_rank,
 )
-from trainer_core.train.model_shape import model_config_of
+from trainer_core.train.model_shape import model_config_of, tuning_of
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import beside, share_of
 from trainer_core.train.training_step import TrainingStep
@@ -50,7 +50,7 @@ _FP32_BYTES: Final = 4
 class DryRun(TrainingStep):
     """Measures steps. Its epochs, and so its steps, have `num_micro_batches` micro-batches."""
 
-    eager_start = False
+    eager_start = loads_base_model = False
     utilization: float | None = None  # share of the last second in which the GPU was busy (NVML)
 
     def measure(self, min_seconds: float) -> float:

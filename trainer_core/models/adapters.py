@@ -20,7 +20,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.system import files
@@ -30,9 +29,6 @@ ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
 PREFIX: Final = "base_model.model."  # of names in the file
 _ADAPTER_NAME: Final = "default"  # peft's; not in the file
 _EMBEDDINGS: Final = ("model.embed_tokens.weight", "lm_head.weight")
-_LORA_SETTINGS: Final = (
-    "method", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "lora_variant", "lora_embeddings",
-)  # fmt: skip
 _CONFIG_KEYS: Final = (
     "r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern",
 )  # fmt: skip
@@ -47,16 +43,11 @@ _UNSUPPORTED: Final = (
 )
 
 
-def tuning_of(config: Config) -> dict[str, Any]:
-    """The settings that determine what is trained, as plain values."""
-    names = _LORA_SETTINGS if config.method == "lora" else ("method", "freeze")
-    return {name: getattr(config, name) for name in names}
-
-
 def set_up_tuning(model: Decoder, tuning: Mapping[str, Any]) -> None:
     """Add a new adapter and freeze all other weights, or freeze what the setting `freeze` matches.
 
-    `tuning`: see `tuning_of`. Raises `config.lora_targets`, `config.freeze_unmatched` or `config.all_frozen`.
+    `tuning`: see `train.model_shape.tuning_of`. Raises `config.lora_targets`, `config.freeze_unmatched` or
+    `config.all_frozen`.
     """
     if tuning["method"] != "lora":
         _freeze(model, tuning["freeze"])

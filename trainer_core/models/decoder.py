@@ -278,15 +278,19 @@ class Backbone(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A causal language model. `forward` returns logits; weights are drawn from torch's global generator."""
+    """A causal language model. `forward` returns logits.
 
-    def __init__(self, config: ModelConfig) -> None:
+    Weights are drawn from torch's global generator if `initialize`, otherwise undefined.
+    """
+
+    def __init__(self, config: ModelConfig, initialize: bool = True) -> None:
         super().__init__()
         self.config = config
         self.model = Backbone(config)
         self.lm_head = Linear(config.hidden_dim, config.vocab_size, bias=False)
-        self.apply(_init_weights)
-        self._scale_residual_projections()
+        if initialize:
+            self.apply(_init_weights)
+            self._scale_residual_projections()
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
@@ -352,9 +356,10 @@ def _init_normal(weight: Tensor, std: float) -> None:
         weight.copy_(torch.empty(weight.shape, device="cpu").normal_(std=std))
 
 
-def build_decoder(device: torch.device, config: ModelConfig) -> Decoder:
-    """Build a model with initialized weights on a device. Host memory is at most that of its largest matrix, because
-    several ranks may start at once on a small machine.
+def build_decoder(device: torch.device, config: ModelConfig, initialize: bool = True) -> Decoder:
+    """Build a model on a device, with initialized or with undefined weights.
+
+    Host memory is at most that of its largest matrix, because several ranks may start at once on a small machine.
     """
     with device:
-        return Decoder(config).to(device)
+        return Decoder(config, initialize).to(device)

@@ -17,7 +17,8 @@ from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
-from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
 from trainer_core.train.checkpoint import read_base

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_core import __version__, protocol
+from trainer_core.base_model.configure import apply_base_model, repeatable
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import PreparedData, prepare
@@ -80,6 +81,7 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             try:
                 context.emit(_hello_event(plan, device, precision.name, first_step))
                 context.set_phase("preparing")
+                config = apply_base_model(config, context)
                 prepared = prepare(config, context)
                 config = choose_batch(config, prepared, context, source is None)
                 ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
@@ -90,7 +92,7 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             except StopRequested as stop:  # nothing trained yet, nothing to save
                 context.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
                 raise
-            run.write_config(config)
+            run.write_config(repeatable(config))
             _copy_tokenizer(run, prepared)
             context.emit(_ready_event(trainer, prepared))
             if config.use_wandb:

@@ -1,7 +1,10 @@
-"""The architecture that a run's configuration describes."""
+"""The architecture that a run's configuration describes, and what of it is trained."""
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+from trainer_core.base_model.configure import base_config
 from trainer_core.config import Config, default_n_heads
 from trainer_core.models.model_config import (
     AttentionConfig,
@@ -12,9 +15,18 @@ from trainer_core.models.model_config import (
     RopeConfig,
 )
 
+_LORA_SETTINGS: Final = (
+    "method", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "lora_variant", "lora_embeddings",
+)  # fmt: skip
+
 
 def model_config_of(config: Config, vocab_size: int) -> ModelConfig:
-    """The architecture for a run's knobs, with defaults resolved. The tokenizer's `vocab_size` is rounded up."""
+    """The architecture for a run's knobs, with defaults resolved; of a base model, its own.
+
+    The tokenizer's `vocab_size` is rounded up. Raises `model.vocabulary` if a base model has fewer tokens.
+    """
+    if config.base_model:
+        return base_config(config, vocab_size)
     heads = config.n_heads or default_n_heads(config.hidden_dim)
     rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
     family: Family = "qwen3" if config.qk_norm else "qwen2" if config.qkv_bias else "llama"
@@ -39,3 +51,9 @@ def model_config_of(config: Config, vocab_size: int) -> ModelConfig:
         max_positions=config.max_seq_len,
         dropout=config.dropout,
     )
+
+
+def tuning_of(config: Config) -> dict[str, Any]:
+    """The settings that determine what is trained, as plain values."""
+    names = _LORA_SETTINGS if config.method == "lora" else ("method", "freeze")
+    return {name: getattr(config, name) for name in names}

@@ -12,12 +12,12 @@ import torch
 from trainer_core.config import Config
 from trainer_core.data.prepare import PreparedData
 from trainer_core.messages import TraindeckError
-from trainer_core.models.adapters import tuning_of
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.run_context import RunContext
 from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
+from trainer_core.train.model_shape import tuning_of
 
 _SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # define a sample of the epoch
 _NOT_COMPARED: Final = ("eval_batches", "eval_sequences")

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from trainer_core import protocol
+from trainer_core.base_model.source import resolve
+from trainer_core.base_model.weights import load_weights
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.models import adapters
-from trainer_core.models.decoder import build_decoder
+from trainer_core.models.decoder import Decoder, build_decoder
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
@@ -33,7 +35,7 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.engine.select import build_engine
 from trainer_core.train.evaluate import EvaluationPass, validation_sample
 from trainer_core.train.gc_control import GarbageCollector
-from trainer_core.train.model_shape import model_config_of
+from trainer_core.train.model_shape import model_config_of, tuning_of
 from trainer_core.train.numerics import GradientNoise, Plateau
 from trainer_core.train.oom import OomRecovery
 from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
@@ -52,6 +54,7 @@ class TrainingStep:
     """
 
     eager_start = True  # train eagerly until compiled code is ready
+    loads_base_model = True  # False: begin with random weights, which take as much memory and time
 
     def __init__(
         self,
@@ -67,8 +70,7 @@ class TrainingStep:
         self.device, self.precision, self.ranks = device, precision, ranks
         self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.telemetry = ranks.rank == 0
-        self.model = build_decoder(device, model_config_of(config, prepared.vocab_size))
-        adapters.set_up_tuning(self.model, adapters.tuning_of(config))
+        self.model, base = self._build_model()
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
@@ -83,6 +85,7 @@ class TrainingStep:
             scaler,
             {"recovery": self.bad_steps, "noise": self.noise, "plateau": self.plateau, "memory": self.oom},
             run_fingerprint=run_fingerprint.build_fingerprint(config, prepared, device, precision),
+            base=base,
         )
         self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
         self._compute_total_steps()
@@ -91,6 +94,18 @@ class TrainingStep:
         self._is_set_up = False
         self._consistent = True  # weights and counters are consistent; false during the optimizer update
         self._rng_states: dict[str, Tensor] = {}  # before a step with dropout
+
+    def _build_model(self) -> tuple[Decoder, dict[str, Any]]:
+        """The model to train, with the weights of its base model, and what checkpoints record of that."""
+        config, base = self.config, None
+        if config.base_model and self.loads_base_model:
+            base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
+        shape = model_config_of(config, self.prepared.vocab_size)
+        model = build_decoder(self.device, shape, initialize=base is None)
+        if base is not None:
+            load_weights(base, model, self.context)
+        adapters.set_up_tuning(model, tuning_of(config))
+        return model, adapter_checkpoint.base_of(base) if base is not None else {}
 
     # --- start ---------------------------------------------------------------------------------------
 

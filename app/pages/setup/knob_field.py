@@ -31,7 +31,7 @@ _UNIT_WIDTH: Final = 66
 _EDITOR_WIDTH: Final = 168
 _WIDE_EDITOR_WIDTH: Final = 400
 _WIDE_STRETCH: Final = 100  # relative to the empty space, whose stretch is 1
-_PATHS: Final = ("tokenizer", "cache_dir")
+_PATHS: Final = ("base_model", "tokenizer", "cache_dir")
 
 
 class KnobField(TranslatableWidget):

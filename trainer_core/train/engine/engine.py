@@ -13,7 +13,6 @@ from torch import Tensor
 from trainer_core import error_codes
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
-from trainer_core.models.adapters import tuning_of
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import Reporter, StopRequested
@@ -22,6 +21,7 @@ from trainer_core.train.device import Precision, uses_tf32
 from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.engine.compilation import BackgroundCompiler, CompiledLoss, CompileFailed, CompileKey
 from trainer_core.train.loss import batch_loss
+from trainer_core.train.model_shape import tuning_of
 
 REFERENCE: Final = "sdpa"  # attention backend
 VARLEN_PATHS: Final = ("flash3", "flash2", "varlen_attention")  # variable-length attention, preferred first

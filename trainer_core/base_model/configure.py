@@ -1,0 +1,77 @@
+"""Settings of a run that follow from its base model. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainer_core.base_model import source
+from trainer_core.config import Config, knobs
+from trainer_core.messages import TraindeckError
+from trainer_core.models import hf_config
+from trainer_core.models.model_config import ModelConfig
+from trainer_core.progress import Reporter
+
+
+def apply_base_model(config: Config, reporter: Reporter) -> Config:
+    """Find the base model, and set the settings that it determines: tokenizer (its folder) and architecture.
+
+    Raises what `source.resolve` raises, `model.unsupported`, `model.tokenizer_given`,
+    `model.too_few_positions` or `config.lora_without_base`.
+    """
+    if not config.base_model:
+        if config.method == "lora":
+            raise TraindeckError("config.lora_without_base")
+        return config
+    base = source.resolve(config.base_model, reporter, config.hub_endpoint, config.hub_send_token)
+    folder = str(base.folder)
+    if config.tokenizer and Path(config.tokenizer) != base.folder:
+        raise TraindeckError("model.tokenizer_given", tokenizer=config.tokenizer, path=folder)
+    model = hf_config.from_hf_config(base.config, folder)
+    if config.max_seq_len > model.max_positions:
+        limit, wanted = model.max_positions, config.max_seq_len
+        raise TraindeckError("model.too_few_positions", path=folder, limit=limit, wanted=wanted)
+    return msgspec.structs.replace(config, base_model=base.origin, tokenizer=folder, **_knobs(model))
+
+
+def repeatable(config: Config) -> Config:
+    """The configuration without the folder of the base model, which `apply_base_model` finds again."""
+    return msgspec.structs.replace(config, tokenizer="") if config.base_model else config
+
+
+def base_config(config: Config, vocab_size: int) -> ModelConfig:
+    """The architecture of the base model that `apply_base_model` found, for a tokenizer of `vocab_size` tokens.
+
+    Raises `model.vocabulary` if the model has fewer.
+    """
+    folder = Path(config.tokenizer)
+    model = hf_config.from_hf_config(source.read_config(folder), str(folder))
+    if vocab_size > model.vocab_size:
+        raise TraindeckError("model.vocabulary", path=str(folder), tokens=vocab_size, rows=model.vocab_size)
+    return dataclasses.replace(
+        model,
+        max_seq_len=config.max_seq_len,
+        dropout=config.dropout,
+        unpadded_vocab_size=vocab_size if vocab_size < model.vocab_size else 0,
+    )
+
+
+def _knobs(model: ModelConfig) -> dict[str, Any]:
+    """The settings of a new model with this architecture, as far as they describe it."""
+    attention = model.attention
+    return {
+        "vocab_size": min(model.vocab_size, int(knobs()["vocab_size"].maximum or 0)),
+        "hidden_dim": model.hidden_dim,
+        "n_layers": model.n_layers,
+        "n_heads": attention.n_heads,
+        "n_kv_heads": attention.n_kv_heads,
+        "mlp_dim": model.mlp.dim,
+        "rope_theta": model.rope.theta,
+        "norm_eps": model.norm.eps,
+        "qkv_bias": attention.qkv_bias,
+        "qk_norm": attention.qk_norm,
+        "tie_embeddings": model.tie_embeddings,
+    }
