@@ -172,7 +172,7 @@ def test_the_flops_profile_matches_the_formula_except_causal_attention(
     assert names[-1] == "lm_head"
     assert sum(row.share for row in event.rows) == pytest.approx(1.0, abs=0.01)
     mlp = next(row for row in event.rows if row.module.endswith("mlp"))
-    assert mlp.forward == 2 * tokens * 3 * shape.hidden_dim * shape.mlp_dim
+    assert mlp.forward == 2 * tokens * 3 * shape.hidden_dim * shape.mlp.dim
     assert mlp.backward == 2 * mlp.forward
 
 

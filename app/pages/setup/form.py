@@ -34,6 +34,8 @@ CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config.kv_heads": ("n_kv_heads", "n_heads"),
     "config.bias_and_norm": ("qkv_bias", "qk_norm"),
     "config.qwen_pre_tokenizer": ("pre_tokenizer", "qk_norm", "qkv_bias"),
+    "config.muon_and_lora": ("method", "optimizer"),
+    "config.freeze_and_lora": ("method", "freeze"),
     "ranks.too_many": ("ranks", "batch_size", "gradient_accumulation_steps"),
     "config.schedule": ("pause_between",),
 }
