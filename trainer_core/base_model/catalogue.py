@@ -72,10 +72,10 @@ def load(path: Path = PATH) -> list[CatalogueModel]:
 
 
 def estimate_lora_memory(model: CatalogueModel) -> int:
-    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16, with one sequence of 2,048 tokens.
+    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, computed in bf16, with one sequence of 2,048 tokens.
 
     The sum of:
-    - weights: 2 bytes x parameters
+    - weights: 4 bytes x parameters (fp32; rounded to bf16 layer by layer as they are used)
     - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
     - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
       recomputed: inputs, outputs and gradients of its linear layers, 4 bytes x tokens x (inputs + outputs)
@@ -88,4 +88,4 @@ def estimate_lora_memory(model: CatalogueModel) -> int:
     adapter = 16 * _RANK * widths * shape.num_hidden_layers
     activations = _TOKENS * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(_TOKENS, _CHUNK_BYTES // (4 * shape.vocab_size))
-    return 2 * model.parameters + adapter + activations + 8 * rows * shape.vocab_size + _RESERVE
+    return 4 * model.parameters + adapter + activations + 8 * rows * shape.vocab_size + _RESERVE
