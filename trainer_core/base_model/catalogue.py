@@ -72,7 +72,7 @@ def load(path: Path = PATH) -> list[CatalogueModel]:
 
 
 def estimate_lora_memory(model: CatalogueModel) -> int:
-    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, computed in bf16, with one sequence of 2,048 tokens.
+    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16 arithmetic, with a 2,048-token sequence.
 
     The sum of:
     - weights: 4 bytes x parameters (fp32; rounded to bf16 layer by layer as they are used)
