@@ -229,6 +229,8 @@ def test_an_unknown_layer_is_refused_with_the_known_ones(base: Path) -> None:
         {"bias": "all"},
         {"r": 0},
         {"r": 8},
+        {"r": 10**9},
+        {"rank_pattern": {"q_proj": 10**9}},
         {"r": "many"},
         {"target_modules": ["q_proj"]},
         {"target_modules": ["nothing"]},

@@ -28,7 +28,7 @@ ADAPTER_FILE: Final = "adapter_model.safetensors"
 ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
 PREFIX: Final = "base_model.model."  # of names in the file
 _ADAPTER_NAME: Final = "default"  # peft's; not in the file
-_EMBEDDINGS: Final = ("model.embed_tokens.weight", "lm_head.weight")
+_MAX_RANK: Final = 4096
 _CONFIG_KEYS: Final = (
     "r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern",
 )  # fmt: skip
@@ -161,6 +161,10 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     for name in _UNSUPPORTED:
         if found.get(name) not in (None, False, "none", [], {}):
             raise _bad_adapter(folder, f"{name} is {found[name]!r:.40}")
+    ranks = found.get("rank_pattern") or {}
+    for rank in (found.get("r"), *(ranks.values() if isinstance(ranks, dict) else [ranks])):
+        if not isinstance(rank, int) or not 1 <= rank <= _MAX_RANK:  # untrusted: it determines how much is allocated
+            raise _bad_adapter(folder, f"r is {rank!r:.40}")
     return dict(found)
 
 
