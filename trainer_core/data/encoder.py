@@ -85,7 +85,7 @@ class WarningRecorder(NullReporter):
 def encode_documents(
     working: Path, tokenizer: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool = True
 ) -> dict[str, Any]:
-    """Write the tokens of all documents to `working`, from the last commit on. Returns the counts for meta.json.
+    """Write the tokens of all documents to `working`, from the last commit on. Returns the values for meta.json.
 
     Raises what `DocumentStream`, `Codec` and `recorder.poll` raise.
     """
@@ -139,7 +139,8 @@ def _encode(
                 if is_due and batch.position is not None:
                     writer.commit(batch.position, recorder.warnings[: batch.num_warnings])
         counts = writer.finish(recorder)
-        return {**counts, "warnings": recorder.warnings, "report": writer.report(stream.counts)}
+        vocabulary = {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast}
+        return {**vocabulary, **counts, "warnings": recorder.warnings, "report": writer.report(stream.counts)}
     finally:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)

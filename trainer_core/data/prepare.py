@@ -201,9 +201,7 @@ def _encode_data(
 ) -> dict[str, Any]:
     recorder.restore(cache.read_journal(working).get("warnings", ()))
     tokenizer = ensure_tokenizer(working, scans, config, recorder)
-    counts = encode_documents(working, tokenizer, scans, config, recorder, fast)
-    codec = Codec.load(tokenizer)
-    return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast, **counts}
+    return encode_documents(working, tokenizer, scans, config, recorder, fast)
 
 
 # --- tokenizer -------------------------------------------------------------------------------------
