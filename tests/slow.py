@@ -24,6 +24,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_pausing.py",
         "core/test_resume_rules.py",
         "core/test_bad_steps.py::test_a_run_with_rollbacks_resumes_exactly",
+        "core/test_exact_resume.py::test_a_resume_after_a_stop_is_exact",
+        "core/test_exact_resume.py::test_a_resume_after_ctrl_c_is_exact",
         "core/test_validation_sample.py::test_a_resume_keeps_the_validation_sample",
     ),
     "fine_tuning": (
@@ -32,6 +34,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_model_families.py::test_64_greedy_tokens_are_equal",
         "core/test_model_families.py::test_the_export_has_equal_tensors_and_logits_in_transformers",
         "core/test_model_families.py::test_a_traced_model_of_dynamic_width_is_equal",
+        "core/test_model_template.py::test_transformers_renders_the_same_prompt_from_a_checkpoint",
+        "core/test_activation_checkpointing.py::test_a_traced_model_has_the_same_gradients",
     ),
     "kills": (
         "faults/test_kills.py",
@@ -53,10 +57,19 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_lost_parent.py",
         "faults/test_untrusted_input.py",
     ),
+    "data": (
+        "unit/test_readers_all.py::test_resumed_reading_equals_uninterrupted_reading",
+        "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
+        "unit/test_data_report.py::test_a_sample_estimates_the_totals",
+        "unit/test_chat_sandbox.py::test_an_endless_template_is_refused",
+    ),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
     "answers": (
         "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
         "core/test_generation_server.py::test_the_text_equals_that_of_the_terminal_for_the_same_seed",
+        "core/test_answers.py::test_long_answers_match_next_to_a_prompt_that_fills_the_context",
+        "core/test_answers.py::test_a_batch_that_runs_out_of_memory_is_split",
+        "core/test_generation_server.py::test_an_interrupt_ends_active_and_queued_requests",
     ),
     "window": (
         "gui/test_gui_data_real.py",
@@ -73,6 +86,10 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_languages.py::test_no_chinese_text_remains_after_switching_to_english",
         "gui/test_gui_data.py::test_texts_of_cards_are_not_clipped",
         "gui/test_gui_data.py::test_the_content_fits_the_width_of_the_page",
+        "gui/test_gui_keyboard.py::test_tab_follows_the_reading_order",
+        "gui/test_gui_keyboard.py::test_tab_reaches_every_control",
+        "gui/test_gui_languages.py::test_the_language_is_switched_while_the_window_is_open",
+        "gui/test_gui_invalid_values.py::test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values",
     ),
 }
 SMOKE: Final = (
@@ -80,6 +97,7 @@ SMOKE: Final = (
     "core/test_engine_compiled.py::test_a_run_is_eager_if_the_compiler_fails",
     "core/test_fast_paths.py::test_a_damaged_cache_is_ignored",
     "core/test_automatic_batch.py::test_an_automatic_batch_size_is_stored_and_a_resume_is_exact",
+    "core/test_exact_resume.py::test_a_resume_after_a_stop_is_exact",
     "core/test_resume_position.py::test_a_resume_past_the_requested_length_is_rejected_without_changes",
     "core/test_exact_resume_packed.py::test_a_packed_run_resumes_exactly",
     "core/test_fine_tuning.py::test_a_lora_run_resumes_exactly_after_a_kill_and_only_with_its_base",
@@ -87,6 +105,7 @@ SMOKE: Final = (
     "faults/test_checkpoint_transaction.py",
     "faults/test_out_of_memory.py",
     "faults/test_fuzzing_wire.py",
+    "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
     "process/test_setup_runs.py::test_a_killed_setup_is_completed_by_the_next_one",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
     "gui/test_gui_new_user.py",
