@@ -21,8 +21,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # GNU OpenMP; others sleep at once
 
-# The threads of numpy's linear algebra would spin for 0.04 s of processor time in each process that imports numpy. The
-# value is the logarithm of the number of clock cycles. Read when numpy is loaded.
+# OpenBLAS starts threads when numpy is loaded, and they spin before they sleep: 0.1 s of processor time per process on
+# two cores. They spin for 2^4 cycles instead. Read when numpy is loaded.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Torch's allocator would log every CUDA out of memory to stderr. OOM recovery reports it itself. Read when torch is

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import PLAIN_TEXT, BadRow, ColumnMapping, Document
+from trainer_core.data.columns import PLAIN_TEXT, BadRow, Document
 from trainer_core.data.encodings import count_replaced_bytes
 from trainer_core.data.formats import read_rows
 from trainer_core.data.readers.base import TEXT, FileInput, Row, SourceFile
@@ -129,32 +129,37 @@ class DocumentStream:
             counts.read += 1
             counts.undecodable = count_replaced_bytes() - replaced_before
             try:
-                turns, text = _extract_content(row, file.mapping)
+                yield from self._row_documents(row, file)
             except BadRow as bad:
                 self._record_bad_row(str(bad), file_input)
-                continue
-            if not turns and not text:
-                counts.empty += 1
-                continue
-            *parts, last = split_long_text(text)
-            self._inside_long_text = True
-            for part in parts:
-                yield self._new_document(part)
-            self._inside_long_text = False
-            document = self._new_document(last, turns)
-            counts.rows += 1
-            if file.mapping is not PLAIN_TEXT:  # all pieces of a plain text file have the same number
-                self._number += 1
-            self._unit += 1
-            yield document
         counts.undecodable = count_replaced_bytes() - replaced_before
         if file.ranges:
             self.sampled_bytes[self._file] = file_input.done
 
+    def _row_documents(self, row: Row | str, file: SourceFile) -> Iterator[Document]:
+        """Yield the document of a row, or its parts if it is long. Raises `BadRow`, also if `row` is a reason."""
+        if isinstance(row, str):
+            raise BadRow(row)
+        mapping, counts = file.mapping, self._file_counts
+        turns = columns.extract_turns(row, mapping) if mapping.task == "sft" else ()
+        text = "" if turns else row[TEXT] if mapping is PLAIN_TEXT else columns.extract_text(row, mapping)
+        if not turns and not text:
+            counts.empty += 1
+            return
+        *parts, last = split_long_text(text)
+        self._inside_long_text = True
+        for part in parts:
+            yield self._new_document(part)
+        self._inside_long_text = False
+        document = self._new_document(last, turns)
+        counts.rows += 1
+        if mapping is not PLAIN_TEXT:  # all pieces of a plain text file have the same number
+            self._number += 1
+        self._unit += 1
+        yield document
+
     def _new_document(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
-        length = len(text)
-        for _, *parts in turns:
-            length += sum(map(len, parts))
+        length = len(text) + sum(len(part) for turn in turns for part in turn[1:])
         self._file_counts.characters += length
         return Document(self._number, text, turns, self._unit, self._file, self._file_counts.read - 1, length)
 
@@ -193,15 +198,6 @@ class DocumentStream:
             self._number += 1
         self._file += 1
         self._finished += file.bytes_to_read
-
-
-def _extract_content(row: Row | str, mapping: ColumnMapping) -> tuple[tuple[columns.Turn, ...], str]:
-    """The conversation of a row, or its text. Raises `BadRow`, also if `row` is a reason."""
-    if isinstance(row, str):
-        raise BadRow(row)
-    if mapping.kind != "text":
-        return columns.extract_turns(row, mapping), ""
-    return (), row[TEXT] if mapping is PLAIN_TEXT else columns.extract_text(row, mapping)
 
 
 def split_long_text(text: str) -> list[str]:

@@ -53,22 +53,22 @@ def encode_batch(codec: Codec, batch: Sequence[Content]) -> EncodedBatch:
     spans, counts, dropped = EMPTY_INT64, EMPTY_INT64, 0
     if isinstance(batch[0], str):
         parts = codec.encode_texts(batch)  # type: ignore[arg-type]
-        ids, lengths = np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts))
     else:
-        chats = codec.encode_chat_batch(batch, refuse)  # type: ignore[arg-type]
-        ids, lengths, spans, counts, _ = chats
-        dropped = sum(chats.dropped_turns)
-    ids = ids.astype(token_dtype(codec.vocab_size))  # small, since it is sent between processes
+        chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
+        parts, dropped = [chat.ids for chat in chats], sum(chat.dropped_turns for chat in chats)
+        spans = np.array([span for chat in chats for span in chat.spans], np.int64)
+        counts = np.array([len(chat.spans) for chat in chats])
+    ids = np.concatenate(parts).astype(token_dtype(codec.vocab_size))  # small, since it is sent between processes
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     hashes = np.frombuffer(b"".join(map(_content_hash, batch)), "<u8").astype(np.uint64)
     return EncodedBatch(ids, lengths, hashes, spans.reshape(-1, 2), counts, refused, dropped)
 
 
 def _content_hash(content: Content) -> bytes:
-    if isinstance(content, str):
-        return hashlib.blake2b(content.encode(), digest_size=8).digest()
     # The lengths distinguish ("ab", "c") from ("a", "bc").
-    parts = [b"\0%d\0%b" % (len(part), part.encode()) for turn in content for part in turn[1:]]
-    return hashlib.blake2b(b"".join(parts), digest_size=8).digest()
+    if not isinstance(content, str):
+        content = "".join([f"\0{len(part)}\0{part}" for turn in content for part in turn[1:]])
+    return hashlib.blake2b(content.encode("utf-8"), digest_size=8).digest()
 
 
 # --- worker processes ------------------------------------------------------------------------------

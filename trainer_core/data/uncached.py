@@ -83,7 +83,8 @@ class OnTheFlySplit(Split):
             source, mapping = sources[number], sources[number].mapping
             rows = self._read_rows(number, locations[locations[:, 0] == number, 1].tolist())
             if mapping.task == "sft":
-                parts.append(codec.encode_chat_batch([columns.extract_turns(row, mapping) for row in rows]).ids)
+                chats = codec.encode_chats([columns.extract_turns(row, mapping) for row in rows])
+                parts += [chat.ids for chat in chats]
                 continue
             begin, end = np.array(codec.prefix_ids, np.uint32), np.array([codec.end_of_text], np.uint32)
             for row in rows:

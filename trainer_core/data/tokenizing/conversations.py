@@ -33,13 +33,10 @@ def validate_turns(turns: Sequence[Turn]) -> None:
     """Raises `data.chat_refused` for no turns, an unknown role or too long a text."""
     if not turns:
         raise chat_refused_error("it has no messages")
-    length = 0
-    for number, (role, *parts) in enumerate(turns):
+    for number, (role, *_) in enumerate(turns):
         if role not in _ROLES and (number or role != TOOLS_ROLE):  # a role could spell a special token
             raise chat_refused_error(f"a message's role is “{role[:40]}”")
-        for part in parts:
-            length += len(part)
-    if length > MAX_CONVERSATION_CHARS:
+    if sum(len(part) for turn in turns for part in turn[1:]) > MAX_CONVERSATION_CHARS:
         raise chat_refused_error("it is longer than 4 million characters; divide it into several conversations")
 
 

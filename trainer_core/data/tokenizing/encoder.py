@@ -98,7 +98,7 @@ class TextEncoder:
             found = self._encode_fast(texts)
             self._verify([max(texts, key=len)[:_VERIFIED_CHARS]])
             self._fast.limit_memory()
-        if not self._is_hidden.take(np.concatenate(found)).any():  # faster than indexing
+        if not self._is_hidden[np.concatenate(found)].any():
             return found
         return [
             self._encode_cut(text, self._by_place[place]) if self._is_hidden[ids].any() else ids
@@ -266,8 +266,7 @@ _CODE_POINTS: Final = 0x40000  # the planes with letters
 @functools.cache
 def _unassigned() -> npt.NDArray[np.bool_]:
     """Code points that the Unicode tables of this Python do not have."""
-    categories = "".join(map(unicodedata.category, map(chr, range(_CODE_POINTS))))
-    return np.frombuffer(categories.encode(), "S2") == b"Cn"  # type: ignore[no-any-return]
+    return np.array([unicodedata.category(chr(code)) == "Cn" for code in range(_CODE_POINTS)])
 
 
 def _has_known_characters(text: str) -> bool:
@@ -275,4 +274,4 @@ def _has_known_characters(text: str) -> bool:
     if text.isascii():
         return True
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return bool(codes.max() < _CODE_POINTS) and not _unassigned().take(codes).any()
+    return bool(codes.max() < _CODE_POINTS) and not _unassigned()[codes].any()

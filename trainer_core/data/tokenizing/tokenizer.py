@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
@@ -37,25 +36,14 @@ from trainer_core.system import files
 _END_OF_TEXT_TOKENS: Final = (
     conversations.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>",
 )  # fmt: skip
-_NOTHING: Final = Rendering([], [])
-
-
-class EncodedChats(NamedTuple):
-    """Conversations, concatenated, each up to its last token in the loss."""
-
-    ids: Ids
-    lengths: npt.NDArray[np.int64]  # tokens per conversation; 0 if refused
-    spans: npt.NDArray[np.int64]  # (n, 2): [start, stop) of the tokens in the loss, relative to the conversation
-    span_counts: npt.NDArray[np.int64]  # spans per conversation
-    dropped_turns: list[int]  # turns that the template cannot write, per conversation
 
 
 class EncodedChat(NamedTuple):
-    """One of `EncodedChats`."""
+    """A conversation up to its last token in the loss. `spans`: [start, stop) of the tokens in the loss."""
 
     ids: Ids
     spans: list[tuple[int, int]]
-    dropped_turns: int = 0
+    dropped_turns: int = 0  # turns that the template cannot write
 
 
 def load_user_tokenizer(path: Path) -> tuple[Codec, list[str]]:
@@ -179,60 +167,51 @@ class Codec:
     def encode_chats(
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
     ) -> list[EncodedChat]:
-        """As `encode_chat_batch`."""
-        batch = self.encode_chat_batch(chats, on_refused)
-        ids = np.split(batch.ids, np.cumsum(batch.lengths)[:-1])
-        spans = np.split(batch.spans, np.cumsum(batch.span_counts)[:-1])
-        rows = zip(ids, spans, batch.dropped_turns, strict=False)  # `np.split` returns one part of nothing
-        return [EncodedChat(one, [*map(tuple, pairs.tolist())], count) for one, pairs, count in rows]
-
-    def encode_chat_batch(
-        self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
-    ) -> EncodedChats:
         """Conversations as ids, without what follows the last answer: it is not trained on.
 
         Calls `on_refused` with the number of one that the template refuses, which is then empty; without that, raises
         `data.chat_refused`. Raises `data.bad_template` and as `encode_texts`.
         """
-        pieces: list[Piece] = []
-        in_loss: list[tuple[int, int]] = []
-        ends, span_counts, dropped = [0], [], []  # ends: in `pieces`
+        rendered: list[Rendering] = []
+        dropped: list[int] = []
         for number, turns in enumerate(chats):
             template = self._select_template(turns)
             kept = template.drop_unsupported_calls(turns)
             dropped.append(len(turns) - len(kept))
-            rendered = _NOTHING
-            if not dropped[-1] or any(turn[0] == "assistant" for turn in kept):
-                try:
-                    rendered = template.render(kept)
-                    if not rendered.in_loss:
-                        raise conversations.no_answers_error()
-                except TraindeckError as error:
-                    if on_refused is None:
-                        raise
-                    on_refused(number, error)
-            pieces += rendered.pieces[: rendered.in_loss[-1][1] if rendered.in_loss else 0]
-            ends.append(len(pieces))
-            in_loss += rendered.in_loss
-            span_counts.append(len(rendered.in_loss))
-        parts = [np.empty(0, np.uint32), *self._encode_pieces(pieces)]
-        starts = np.cumsum(np.fromiter(map(len, parts), np.int64))  # of each piece
-        chat = np.repeat(np.arange(len(chats)), np.array(span_counts, np.int64))  # of each span
-        places = np.fromiter(chain.from_iterable(in_loss), np.int64).reshape(-1, 2) + np.array(ends)[chat, None]
-        bounds = starts[ends]  # of the conversations
-        spans = starts[places] - bounds[chat, None]
-        filled = spans[:, 0] < spans[:, 1]
-        counts = np.bincount(chat[filled], minlength=len(chats))
-        return EncodedChats(np.concatenate(parts), np.diff(bounds), spans[filled], counts, dropped)
+            rendered.append(Rendering([], []))
+            if dropped[-1] and not any(turn[0] == "assistant" for turn in kept):
+                continue
+            try:
+                pieces, in_loss = template.render(kept)
+                if not in_loss:
+                    raise conversations.no_answers_error()
+                rendered[-1] = Rendering(pieces[: in_loss[-1][1]], in_loss)
+            except TraindeckError as error:
+                if on_refused is None:
+                    raise
+                on_refused(number, error)
+        return [EncodedChat(*one, count) for one, count in zip(self._encode(rendered), dropped, strict=True)]
 
-    def _encode_pieces(self, pieces: Sequence[Piece]) -> list[Ids]:
-        """Ids of each piece. All different texts are encoded in one call."""
+    def _encode(self, rendered: Sequence[Rendering]) -> list[tuple[Ids, list[tuple[int, int]]]]:
+        """Ids and spans in the loss of each conversation. All different texts are encoded in one call."""
+        pieces = [*chain.from_iterable(one.pieces for one in rendered)]
         different = dict.fromkeys(pieces)
         texts = [piece for piece in different if isinstance(piece, tuple)]
         encoded = self._encoder.encode([text for text, _ in texts], [place for _, place in texts])
         ids_of: dict[Piece, Ids] = {one: np.array([one], np.uint32) for one in different if isinstance(one, int)}
         ids_of.update(zip(texts, encoded, strict=True))
-        return [*map(ids_of.__getitem__, pieces)]
+        parts = [ids_of[piece] for piece in pieces]
+        ids = np.concatenate([np.empty(0, np.uint32), *parts])
+        starts = np.cumsum([0, *map(len, parts)]).tolist()  # of each piece
+        found = []
+        first = 0  # piece of a conversation
+        for one in rendered:
+            last = first + len(one.pieces)
+            start = starts[first]
+            spans = [(starts[first + begin] - start, starts[first + end] - start) for begin, end in one.in_loss]
+            found.append((ids[start : starts[last]], [span for span in spans if span[0] < span[1]]))
+            first = last
+        return found
 
     def drop_unsupported_calls(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """A conversation without tool calls that the chat template cannot write. Raises `data.bad_template`."""
@@ -250,8 +229,8 @@ class Codec:
         """
         turns: Sequence[Turn] = (("user", prompt),) if isinstance(prompt, str) else prompt
         template = self._select_template(turns)
-        rendered = template.render_prompt(template.drop_unsupported_calls(turns))
-        return [number for ids in self._encode_pieces(rendered.pieces) for number in ids.tolist()]
+        ids, _ = self._encode([template.render_prompt(template.drop_unsupported_calls(turns))])[0]
+        return ids.tolist()  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids. A character cut in the middle comes out as U+FFFD."""
