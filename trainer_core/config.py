@@ -110,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lr_schedule: Annotated[Literal["cosine", "linear", "constant", "plateau"], knob("training")] = "cosine"
     plateau_patience: Annotated[int, knob("training", unit="evaluations", ge=1, le=10_000)] = 3
     plateau_factor: Annotated[float, knob("training", gt=0.0, lt=1.0)] = 0.5
+    early_stop_patience: Annotated[int, knob("training", unit="evaluations", ge=0, le=10_000)] = 0
     optimizer: Annotated[Literal["adamw", "muon"], knob("training")] = "adamw"
     muon_momentum: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.95
     weight_decay: Annotated[float, knob("training", ge=0.0, le=10.0)] = 0.1

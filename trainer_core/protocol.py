@@ -21,7 +21,7 @@ PhaseName = Literal[
     "preparing", "checking", "compiling", "training", "evaluating", "saving", "paused", "stopping", "done", "failed"
 ]  # fmt: skip
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
-DoneReason = Literal["finished", "stopped", "parent_lost"]
+DoneReason = Literal["finished", "early_stop", "stopped", "parent_lost"]
 PauseReason = Literal["requested", "schedule", "other_program", "disk_full"]
 
 

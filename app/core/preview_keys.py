@@ -21,9 +21,9 @@ _NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
 _NOT_CHECKED: Final = frozenset(
     (
         "preset", "data", "learning_rate", "min_learning_rate_ratio", "warmup_steps",
-        "lr_schedule", "plateau_patience", "plateau_factor", "muon_momentum", "weight_decay", "beta1", "beta2",
-        "adam_epsilon", "grad_clip", "on_bad_step", "spike_factor", "bad_step_limit", "seed", "save_steps",
-        "restarts",
+        "lr_schedule", "plateau_patience", "plateau_factor", "early_stop_patience", "muon_momentum", "weight_decay",
+        "beta1", "beta2", "adam_epsilon", "grad_clip", "on_bad_step", "spike_factor", "bad_step_limit", "seed",
+        "save_steps", "restarts",
     )
 )  # fmt: skip
 _OFFERED_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")

@@ -287,7 +287,7 @@ class RunStateMachine:
 
     def _final_state(self, event: ProcessExited) -> RunState:
         if self.done is not None:
-            return RunState.FINISHED if self.done.reason == "finished" else RunState.STOPPED
+            return RunState.FINISHED if self.done.reason in ("finished", "early_stop") else RunState.STOPPED
         if self.last_error is not None and self.last_error.exit_code != ExitCode.STOPPED:
             return RunState.FAILED
         if self.killed:

@@ -85,6 +85,8 @@ class Notifier(QObject):
 def _format_finished(step: int, done: protocol.Done | None) -> str:
     steps = formatting.format_count(step)
     loss = None if done is None else (done.final_loss if done.best_loss is None else done.best_loss)
+    if done is not None and done.reason == "early_stop":
+        return tr("window.run_stopped_early", steps=steps, loss=formatting.format_loss(loss))
     if loss is None:
         return tr("window.run_finished", steps=steps)
     return tr("window.run_finished_with_loss", steps=steps, loss=formatting.format_loss(loss))

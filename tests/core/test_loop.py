@@ -91,6 +91,26 @@ def test_training_lowers_training_and_validation_loss(tmp_path: Path) -> None:
     assert evals[-1].best
 
 
+def test_a_run_without_a_better_eval_loss_ends_early_and_a_resumed_one_at_the_same_step(tmp_path: Path) -> None:
+    config = tiny_config(
+        tmp_path, text_file(tmp_path), learning_rate=1.0, eval_steps=1, save_steps=1, keep_last=50, max_steps=50,
+        early_stop_patience=2, sample_steps=1, sample_prompts=["a"], sample_tokens=1,
+    )  # fmt: skip
+    whole, sink = build_trainer(tmp_path, config, "whole")
+    done = whole.run()
+    best = next(event.step for event in reversed(sink.events_of(protocol.Eval)) if event.best)
+    assert (done.reason, done.steps, done.total_steps) == ("early_stop", best + 2, 50)
+    assert [event.step for event in sink.events_of(protocol.Sample)] == list(range(1, done.steps + 1))
+    infos = checkpoint_dir.list_infos(whole.run_dir.checkpoints)
+    assert [(info.step, info.kind) for info in infos][-1] == (done.steps, "final")
+    for info in infos[-2:]:
+        resumed, later = build_trainer(tmp_path, config, f"resumed {info.step}")
+        resumed.resume(info.path)
+        again = resumed.run()
+        assert (again.reason, again.steps, again.final_loss) == ("early_stop", done.steps, done.final_loss)
+        assert losses(later) == losses(sink)[info.step :]
+
+
 def test_step_sections_sum_to_the_wall_time(tmp_path: Path) -> None:
     trainer, sink = build_trainer(tmp_path, tiny_config(tmp_path, text_file(tmp_path), max_steps=20, log_steps=5))
     trainer.run()

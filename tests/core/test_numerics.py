@@ -196,6 +196,18 @@ def test_other_schedules_ignore_the_loss(schedule: str) -> None:
     assert plateau.scale == 1.0
 
 
+def test_a_run_ends_after_evaluations_in_a_row_without_a_better_loss() -> None:
+    plateau = Plateau(Config(early_stop_patience=2))
+    restored = Plateau(Config(early_stop_patience=2))
+    ended = []
+    for loss in (2.0, 2.1, 1.9, 1.95, None):
+        restored.load_state_dict(json.loads(json.dumps(plateau.state_dict())))
+        restored.observe(loss), plateau.observe(loss)
+        ended.append(plateau.ends_run)
+        assert restored.ends_run == plateau.ends_run
+    assert ended == [False] * 4 + [True]
+
+
 def test_a_plateau_continues_from_a_checkpoint() -> None:
     plateau, config = build_plateau()
     plateau.observe(1.0), plateau.observe(2.0)

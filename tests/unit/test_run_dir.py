@@ -339,6 +339,7 @@ def test_the_step_is_that_of_the_newest_step_or_done_event(run: RunDir) -> None:
     ("last", "state"),
     [
         (protocol.Done(t=2, reason="stopped", steps=1, total_steps=2), "stopped"),
+        (protocol.Done(t=2, reason="early_stop", steps=1, total_steps=2), "finished"),
         (protocol.Done(t=2, reason="parent_lost", steps=1, total_steps=2), "interrupted"),
         (protocol.Error(t=2, code="memory.out", exit_code=5), "failed"),
         (protocol.Phase(t=2, phase="training"), "interrupted"),

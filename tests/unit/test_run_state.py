@@ -41,7 +41,8 @@ def training_machine() -> RunStateMachine:
     return started_machine(hello(), phase("training"), step(1))
 
 
-def test_a_run_passes_through_its_states_in_order() -> None:
+@pytest.mark.parametrize("reason", ["finished", "early_stop"])
+def test_a_run_passes_through_its_states_in_order(reason: protocol.DoneReason) -> None:
     machine = RunStateMachine()
     states = [machine.state]
     inputs: list[RunInput] = [
@@ -53,7 +54,7 @@ def test_a_run_passes_through_its_states_in_order() -> None:
         phase("evaluating"),
     ]
     inputs += [phase("training"), phase("saving"), checkpoint(1), phase("training"), step(2)]
-    inputs += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), ProcessExited(0)]
+    inputs += [protocol.Done(reason=reason, steps=2, total_steps=9), phase("done"), ProcessExited(0)]
     for event in inputs:
         if machine.feed(event, 0.0):
             states.append(machine.state)

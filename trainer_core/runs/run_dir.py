@@ -31,6 +31,12 @@ from trainer_core.runs import checkpoint_dir, file_locks
 from trainer_core.system import files, yaml_files
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
+_STATE_BY_REASON: Final[dict[protocol.DoneReason, RunState]] = {
+    "finished": "finished",
+    "early_stop": "finished",
+    "stopped": "stopped",
+    "parent_lost": "interrupted",
+}
 _TAIL_BYTES: Final = 256 * 1024
 
 
@@ -197,7 +203,7 @@ def _state(run: RunDir, ending: protocol.AnyEvent | None) -> RunState:
     if owner is not None and owner.alive:
         return "running"
     if isinstance(ending, protocol.Done):
-        return "interrupted" if ending.reason == "parent_lost" else ending.reason
+        return _STATE_BY_REASON[ending.reason]
     return "interrupted" if ending is None else "failed"
 
 

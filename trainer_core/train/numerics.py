@@ -173,9 +173,9 @@ class GradientNoise:
 
 
 class Plateau:
-    """Learning rate factor, lowered when the eval loss has stopped improving.
+    """Learning rate factor, lowered when the eval loss has stopped improving, and early stopping.
 
-    Stays at 1 unless the schedule is `plateau`. The minimum is `min_learning_rate_ratio`.
+    The factor stays at 1 unless the schedule is `plateau`. Its minimum is `min_learning_rate_ratio`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -183,25 +183,34 @@ class Plateau:
         self._on = config.lr_schedule == "plateau"
         self._patience, self._factor = config.plateau_patience, config.plateau_factor
         self._lowest = config.min_learning_rate_ratio
+        self._stop_patience = config.early_stop_patience
         self._best: float | None = None
+        self._since_best = 0  # evaluations
         self._waited = 0  # evaluations since the best one or the last reduction
 
     def observe(self, loss: float | None) -> bool:
         """Record the loss of an evaluation (None: not finite). True: the rate is lowered from the next step on."""
         if loss is not None and (self._best is None or loss < self._best):
-            self._best, self._waited = loss, 0
+            self._best, self._waited, self._since_best = loss, 0, 0
             return False
         self._waited += 1
+        self._since_best += 1
         if not self._on or self._waited < self._patience or self.scale <= self._lowest:
             return False
         self.scale, self._waited = max(self._lowest, self.scale * self._factor), 0
         return True
 
+    @property
+    def ends_run(self) -> bool:
+        """Whether `early_stop_patience` evaluations in a row were no improvement."""
+        return 0 < self._stop_patience <= self._since_best
+
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"scale": self.scale, "best": self._best, "waited": self._waited}
+        return {"scale": self.scale, "best": self._best, "waited": self._waited, "since_best": self._since_best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
         self.scale = state.get("scale", 1.0) if self._on else 1.0
         self._best, self._waited = state.get("best"), state.get("waited", 0)
+        self._since_best = state.get("since_best", 0)

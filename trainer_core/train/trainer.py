@@ -68,7 +68,7 @@ class Trainer(TrainingStep):
         super().resume(folder)
         self.clock.earlier_s = self.state.counters.seconds
         info = checkpoint_dir.read_info(folder)
-        self._finished = info is not None and info.kind == "final" and info.step >= self.total_steps
+        self._finished = info is not None and info.kind == "final" and self._is_complete()
 
     def load(self, folder: Path, position: int | None = None) -> None:
         super().load(folder, position)
@@ -104,14 +104,14 @@ class Trainer(TrainingStep):
         finally:
             self.checkpointer.close()
             self.close()
-        return self.summary("finished")
+        return self.summary("finished" if self.state.counters.step >= self.total_steps else "early_stop")
 
     def _train(self) -> None:
         counters = self.state.counters
         if counters.last_evaluated_step < counters.step:
             self._after_step()  # the run was stopped during the evaluation of this step
         self.context.set_phase("training", counters.step)
-        while self.state.counters.step < self.total_steps:
+        while not self._is_complete():
             self.context.poll()
             self.checkpointer.poll()
             self.step()
@@ -119,6 +119,9 @@ class Trainer(TrainingStep):
                 self._roll_back()
             else:
                 self._after_step()
+
+    def _is_complete(self) -> bool:
+        return self.state.counters.step >= self.total_steps or self.plateau.ends_run
 
     def step(self) -> None:
         """Make one step on all ranks and report it."""
@@ -188,6 +191,7 @@ class Trainer(TrainingStep):
             with self.oom.skip_on_oom("flops-steps", step):
                 self.context.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
         better = is_due(step, config.eval_steps) and not last and self._eval_loss() is None and self.evaluate()
+        last = self._is_complete()  # an evaluation can end the run
         with self.oom.skip_on_oom("sample-steps", step):
             if is_due(step, config.sample_steps) and not last:
                 self.sample_writer.write_samples(step)
