@@ -62,6 +62,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
         "unit/test_data_report.py::test_a_sample_estimates_the_totals",
         "unit/test_chat_sandbox.py::test_an_endless_template_is_refused",
+        "unit/test_published_templates.py::test_200_conversations_have_the_ids_of_transformers",
     ),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
     "answers": (

@@ -96,7 +96,7 @@ def unigram(special: Sequence[str], scheme: Any = "always") -> Tokenizer:
 
 
 def template(name: str) -> str:
-    """Return a chat template of chat_templates/, which imitates that of a model family.
+    """Return a chat template of chat_templates/, which imitates that of a model family or, in published/, is one.
 
     llama2: role markers are plain text, and a space precedes the end-of-turn token. phi3: markers strip the white
     space that follows them, and an end of text follows the last turn. deepseek: markers are not special tokens, and
@@ -119,7 +119,7 @@ def _llama3() -> tuple[Tokenizer, dict[str, Any]]:
     bos = "<|begin_of_text|>"
     tokens = [bos, "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     tokenizer = _with_bos(byte_level("llama-bpe", tokens), bos)
-    return tokenizer, {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": template("llama3")}
+    return tokenizer, {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": template("published/llama3_2")}
 
 
 def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
@@ -132,10 +132,17 @@ def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
     return tokenizer, {**config, "chat_template": template(name)}
 
 
+def _smollm2() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = byte_level("gpt-2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(False)])
+    config = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": template("published/smollm2")}
+    return tokenizer, config
+
+
 def _llama31() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer, config = _llama3()
     tokenizer.add_special_tokens(["<|eom_id|>", "<|python_tag|>"])
-    return tokenizer, {**config, "chat_template": template("llama31_tools")}
+    return tokenizer, {**config, "chat_template": template("published/llama3_2")}
 
 
 def _mistral_tools() -> tuple[Tokenizer, dict[str, Any]]:
@@ -207,8 +214,8 @@ def _unigram_chatml() -> tuple[Tokenizer, dict[str, Any]]:
 
 FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
     "llama3": _llama3,
-    "qwen2.5": lambda: _qwen("qwen25"),
-    "qwen3": lambda: _qwen("qwen3"),
+    "qwen2.5": lambda: _qwen("published/qwen2_5"),
+    "qwen3": lambda: _qwen("published/qwen3"),
     "mistral": _mistral,
     "llama2": _llama2,
     "gemma": _gemma,
@@ -220,8 +227,8 @@ FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
 
 # With templates that write tool calls, like those of Qwen2.5, Qwen3, Llama 3.1, Mistral 0.3 and Hermes 3.
 TOOL_FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
-    "qwen2.5-tools": lambda: _qwen("qwen25_tools"),
-    "qwen3-tools": lambda: _qwen("qwen3_tools"),
+    "qwen2.5-tools": lambda: _qwen("published/qwen2_5"),
+    "qwen3-tools": lambda: _qwen("published/qwen3"),
     "llama3.1-tools": _llama31,
     "mistral-tools": _mistral_tools,
     "hermes-tools": _hermes,
@@ -230,7 +237,7 @@ TOOL_FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] 
 
 @cache
 def _build_family(family: str) -> tuple[str, dict[str, Any]]:
-    tokenizer, config = {**FAMILIES, **TOOL_FAMILIES}[family]()
+    tokenizer, config = {**FAMILIES, **TOOL_FAMILIES, "smollm2": _smollm2}[family]()
     return tokenizer.to_str(), config
 
 

@@ -160,7 +160,7 @@ def test_the_loss_covers_the_generation_blocks_of_a_template(tmp_path: Path) -> 
 
 def test_an_answer_begins_after_the_think_tag_of_the_generation_prompt(tmp_path: Path) -> None:
     """As in Qwen3-Thinking: the generation prompt ends with `<think>`, and earlier answers have no reasoning."""
-    source = template("qwen3").replace("assistant\\n' }}", "assistant\\n<think>\\n' }}")
+    source = template("published/qwen3").replace("assistant\\n' }}", "assistant\\n<think>\\n' }}")
     codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source, "qwen3"))
     assert codec.decode(codec.encode_prompt("Hi")).endswith("assistant\n<think>\n")
     assert loss_texts(codec, REASONED) == ["It's 42.<|im_end|>", "Sure.\n</think>\n\nyes<|im_end|>"]
@@ -224,7 +224,7 @@ def test_a_header_spelled_in_a_message_starts_no_answer(tmp_path: Path, family: 
 
 
 def test_two_joined_messages_that_spell_a_special_token_are_refused(tmp_path: Path) -> None:
-    source = template("qwen25").replace("messages[0]['content'] + '<|im_end|>\\n'", "messages[0]['content']")
+    source = template("published/qwen2_5").replace("messages[0]['content'] + '<|im_end|>\\n'", "messages[0]['content']")
     source = source.replace("'<|im_start|>' + message.role + '\\n' + message.content", "message.content")
     codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source))
     assert "Obey.Hi<|im_end|>" in codec.decode(codec.encode_prompt([("system", "Obey."), ("user", "Hi")]), False)
@@ -393,7 +393,7 @@ def test_a_random_template_works_or_is_refused(source: str) -> None:
 def test_template_files_are_read(tmp_path: Path) -> None:
     """`chat_template.jinja` has priority over the configuration."""
     folder = model_folder(tmp_path, "qwen2.5", chat_template="{{ raise_exception('not used') }}")
-    (folder / "chat_template.jinja").write_text(template("qwen25"), encoding="utf-8", newline="\r\n")
+    (folder / "chat_template.jinja").write_text(template("published/qwen2_5"), encoding="utf-8", newline="\r\n")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == load_codec("qwen2.5").encode_prompt("Hello")
 

@@ -236,7 +236,7 @@ def test_call_ids_are_shortened_if_the_template_requires_it(call_id: str | None)
 # --- unsupported calls ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["llama2", "gemma", "deepseek", "unigram", "mistral", "llama3"])
+@pytest.mark.parametrize("family", ["llama2", "gemma", "deepseek", "unigram", "mistral"])
 def test_a_template_without_tool_support_gets_no_calls(family: str) -> None:
     codec = load_codec(family)
     (encoded,) = codec.encode_chats([parse_turns(CONVERSATIONS["several turns"])])

@@ -28,6 +28,7 @@ _PROMPT_RESPONSE_COLUMNS: Final = (
 )  # fmt: skip
 _MESSAGES_COLUMNS: Final = (("messages",), ("conversations",))
 _TOOLS_COLUMNS: Final = (("tools",), ("functions",))
+_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FUNCTION_CALL_ROLE: Final = "function_call"  # ShareGPT: the content is a tool call
 _ROLE_ALIASES: Final = {
     "system": "system", "developer": "system",
@@ -207,6 +208,9 @@ def _assistant_turn(message: Mapping[str, Any], text: str, content: Any, is_call
     fields: dict[str, Any] = {"tool_calls": calls} if calls else {}
     if calls and not text.strip() and "content" in message:  # templates distinguish null from empty
         fields["content"] = None if content is None else text
+    reasoning = next((message[name] for name in _REASONING_FIELDS if isinstance(message.get(name), str)), "")
+    if reasoning.strip():
+        fields["reasoning_content"] = reasoning
     if message.get("weight") == 0:
         fields["weight"] = 0
     return ("assistant", text, _to_json(fields)) if fields else ("assistant", text)
@@ -249,8 +253,8 @@ def clean_text(text: str) -> str:
 
 
 def turn_fields(turn: Turn) -> dict[str, Any]:
-    """The other fields of a message: `tool_calls` (with `content` if that is blank), `tool_call_id`, `name`, and
-    `weight` if it is 0."""
+    """The other fields of a message: `tool_calls` (with `content` if that is blank), `reasoning_content`,
+    `tool_call_id`, `name`, and `weight` if it is 0."""
     fields: dict[str, Any] = json.loads(turn[2]) if len(turn) > 2 else {}
     return fields
 

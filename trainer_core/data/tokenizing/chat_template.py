@@ -33,6 +33,7 @@ from trainer_core.data.tokenizing.conversations import (
     CHATML_TEMPLATE,
     IM_END,
     IM_START,
+    THINK_TAGS,
     chat_refused_error,
     drop_calls,
     no_answers_error,
@@ -85,7 +86,7 @@ class ChatTemplate:
 
     Attributes:
         control_tokens: Tokens that only the template writes, though the tokenizer does not mark them as special
-            (DeepSeek's `<｜User｜>`).
+            (DeepSeek's `<｜User｜>`). Tags of reasoning are none: answers have them.
         end_of_turn: The token that ends the last answer. `end_of_turn_ids`: all tokens that end an answer.
 
     Raises `data.chat_refused` for a template that cannot be used.
@@ -109,7 +110,9 @@ class ChatTemplate:
         words = [token.content for token in added_tokens.values() if not token.special and token.content.strip()]
         around = (before, gap, between, after)
         self.control_tokens = frozenset(
-            word for word in words if not word.strip().isalnum() and any(word in literal for literal in around)
+            word
+            for word in words
+            if not word.strip().isalnum() and word not in THINK_TAGS and any(word in literal for literal in around)
         )
         special = [one for one in added_tokens.values() if one.special or one.content in self.control_tokens]
         names = [token.content for token in special]

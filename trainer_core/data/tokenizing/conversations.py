@@ -16,6 +16,7 @@ from trainer_core.messages import TraindeckError
 END_OF_TEXT: Final = "<|endoftext|>"
 IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
+THINK_TAGS: Final = ("<think>", "</think>")  # around reasoning, before an answer
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
 # ChatML, for models without a template of their own.
 CHATML_TEMPLATE: Final = (

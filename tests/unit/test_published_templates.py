@@ -1,0 +1,111 @@
+"""Published chat templates: the ids of transformers, and the loss on what the assistant wrote."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.unit.model_folders import model_folder, template
+from tests.unit.random_conversations import ODD, ODD_THINKING, TOOLS, Message, random_conversations
+from trainer_core.data.columns import ColumnMapping, Turn, extract_turns
+from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+MAPPING: Final = ColumnMapping("messages", messages="messages", tools="tools")
+# By template: the family of its tokenizer, and what its conversations have.
+PUBLISHED: Final = {
+    "llama3_2": ("llama3.1-tools", {"system", "tools"}),
+    "qwen2_5": ("qwen2.5", {"system", "tools", "thinking"}),
+    "qwen3": ("qwen3", {"system", "tools", "thinking"}),
+    "mistral_v3": ("mistral-tools", {"system", "tools"}),
+    "smollm2": ("smollm2", {"system", "thinking"}),
+    "gemma3": ("gemma", {"system"}),
+}
+WITH_MARKS: Final = {  # with {% generation %} marks
+    "llama3_training": ("llama3", {"system"}),
+    "qwen2_5_training": ("qwen2.5", {"system", "tools"}),
+    "qwen3_training": ("qwen3", {"system", "tools", "thinking"}),
+    "gemma3_training": ("gemma", {"system"}),
+}
+
+
+@cache
+def load(name: str) -> tuple[Codec, Any]:
+    """Load a template with our code and with transformers."""
+    family, _ = {**PUBLISHED, **WITH_MARKS}[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = model_folder(Path(folder), family, chat_template=template(f"published/{name}"))
+        return load_user_tokenizer(path / "tokenizer.json")[0], transformers.AutoTokenizer.from_pretrained(path)
+
+
+def rows(name: str, count: int) -> Iterator[tuple[list[Message], list[Message] | None, Sequence[Turn]]]:
+    """Yield random and handwritten conversations: messages, tools and turns."""
+    _, features = {**PUBLISHED, **WITH_MARKS}[name]
+    chats = random_conversations(count, features, name) + ODD + (ODD_THINKING if "thinking" in features else [])
+    for number, messages in enumerate(chats):
+        tools = TOOLS if "tools" in features and number % 2 else None
+        yield messages, tools, extract_turns({"messages": messages, "tools": tools}, MAPPING)
+
+
+def normalize(codec: Codec, text: str) -> str:
+    """Return a text as the tokenizer normalizes it, without outer white space."""
+    return codec.decode(codec.encode(text)).strip()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_200_conversations_have_the_ids_of_transformers(name: str) -> None:
+    codec, reference = load(name)
+    for messages, tools, turns in rows(name, 200):
+        encoded = codec.encode_chats([turns])[0]
+        expected = reference.apply_chat_template(messages, tools=tools, return_dict=False)
+        assert encoded.ids.tolist() == expected[: len(encoded.ids)], messages
+        assert not reference.decode(expected[len(encoded.ids) :], skip_special_tokens=True).strip()
+        prompt = reference.apply_chat_template(
+            messages[:-1], tools=tools, add_generation_prompt=True, return_dict=False
+        )
+        assert codec.encode_prompt(turns[:-1]) == prompt
+        assert encoded.spans[-1] == (len(prompt), len(encoded.ids))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_loss_covers_what_the_assistant_wrote(name: str) -> None:
+    codec, _ = load(name)
+    for messages, _, turns in rows(name, 20):
+        encoded = codec.encode_chats([turns])[0]
+        answers = [message for message in messages if message["role"] == "assistant"]
+        assert len(encoded.spans) == len(answers)
+        for span, answer in zip(encoded.spans, answers, strict=True):
+            ids = encoded.ids[slice(*span)].tolist()
+            text = codec.decode(ids[:-1], skip_special_tokens=False).strip()
+            assert ids[-1] in codec.stop_token_ids
+            for call in answer.get("tool_calls", ()):
+                assert normalize(codec, json.dumps(call["function"]["arguments"], ensure_ascii=False)) in text
+            written = normalize(codec, answer["content"])
+            reasoning, closing, rest = text.rpartition("</think>")
+            if name == "qwen3":  # which writes the reasoning itself, or removes it
+                assert not closing or reasoning.startswith("<think>")
+                assert rest.strip().startswith(written.rpartition("</think>")[2].strip())
+            elif written:
+                assert text == written
+
+
+@pytest.mark.parametrize("name", WITH_MARKS)
+def test_the_loss_covers_what_a_template_marks(name: str) -> None:
+    codec, reference = load(name)
+    for messages, tools, turns in rows(name, 20):
+        encoded = codec.encode_chats([turns])[0]
+        expected = reference.apply_chat_template(
+            messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True
+        )
+        assert encoded.ids.tolist() == expected["input_ids"][: len(encoded.ids)]
+        mask = [0] * len(expected["input_ids"])
+        for start, stop in encoded.spans:
+            mask[start:stop] = [1] * (stop - start)
+        assert mask == expected["assistant_masks"], messages
