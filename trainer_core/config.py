@@ -62,6 +62,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     input_column: Annotated[str, knob("data")] = "input"
     system_column: Annotated[str, knob("data")] = "system"
     messages_column: Annotated[str, knob("data")] = "messages"
+    thinking: Annotated[Literal["auto", "keep", "drop"], knob("data")] = "auto"
     on_bad_row: Annotated[Literal["skip", "stop"], knob("data")] = "skip"
     bad_row_limit: Annotated[int, knob("data", unit="rows", ge=0, le=1_000_000_000)] = 1000
     validation_fraction: Annotated[float, knob("data", ge=0.0, le=0.5)] = 0.05

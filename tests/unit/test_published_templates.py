@@ -11,10 +11,15 @@ from typing import Any, Final
 
 import pytest
 
+from tests.prepared_data import RecordingReporter, prepare_files
 from tests.unit.model_folders import model_folder, template
 from tests.unit.random_conversations import ODD, ODD_THINKING, TOOLS, Message, random_conversations
+from trainer_core.config import Config
 from trainer_core.data.columns import ColumnMapping, Turn, extract_turns
+from trainer_core.data.report.report import preview
+from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
+from trainer_core.messages import TraindeckError
 
 transformers = pytest.importorskip("transformers")
 
@@ -109,3 +114,76 @@ def test_the_loss_covers_what_a_template_marks(name: str) -> None:
         for start, stop in encoded.spans:
             mask[start:stop] = [1] * (stop - start)
         assert mask == expected["assistant_masks"], messages
+
+
+# --- the setting `thinking` ------------------------------------------------------------------------
+
+REASONED: Final[list[Message]] = [
+    {"role": "user", "content": "12 + 30?"},
+    {"role": "assistant", "content": "<think>\n12 + 30\n</think>\n\n42"},
+    {"role": "user", "content": "Sure?"},
+    {"role": "assistant", "content": "yes", "reasoning_content": "Sure."},
+]
+FIRST, SECOND = "<think>\n12 + 30\n</think>\n\n", "<think>\nSure.\n</think>\n\n"
+EMPTY: Final = "<think>\n\n</think>\n\n"  # which Qwen3's template writes before the last answer
+LOSS_TEXTS: Final = {
+    ("qwen3", "auto"): ["42", SECOND + "yes"],
+    ("qwen3", "keep"): [FIRST + "42", SECOND + "yes"],
+    ("qwen3", "drop"): ["42", EMPTY + "yes"],
+    ("qwen2_5", "auto"): [FIRST + "42", "yes"],
+    ("qwen2_5", "keep"): [FIRST + "42", SECOND + "yes"],
+    ("qwen2_5", "drop"): ["42", "yes"],
+    ("", "auto"): [FIRST + "42", "yes"],  # ChatML
+    ("", "keep"): [FIRST + "42", SECOND + "yes"],
+    ("", "drop"): ["42", "yes"],
+}
+
+
+def write_model(folder: Path, name: str) -> Path:
+    return model_folder(folder, "qwen3", chat_template=template(f"published/{name}") if name else None)
+
+
+@pytest.mark.parametrize(("name", "thinking"), LOSS_TEXTS)
+def test_reasoning_is_kept_or_dropped_as_set(tmp_path: Path, name: str, thinking: Thinking) -> None:
+    path = write_model(tmp_path, name) / "tokenizer.json"
+    codec, _ = load_user_tokenizer(path, thinking)
+    codec.save(path)  # the setting is saved with the tokenizer
+    turns = extract_turns({"messages": REASONED}, MAPPING)
+    for one in (codec, Codec.load(path)):
+        encoded = one.encode_chats([turns])[0]
+        texts = [one.decode(encoded.ids[slice(*span)]) for span in encoded.spans]
+        assert texts == LOSS_TEXTS[name, thinking]
+
+
+def test_kept_reasoning_is_in_the_prompt_of_the_next_answer(tmp_path: Path) -> None:
+    codec, _ = load_user_tokenizer(write_model(tmp_path, "qwen3") / "tokenizer.json", "keep")
+    for messages, _, turns in rows("qwen3", 30):
+        encoded = codec.encode_chats([turns])[0]
+        prompt = codec.encode_prompt(turns[:-1])
+        assert encoded.ids[: len(prompt)].tolist() == prompt
+        texts = [codec.decode(encoded.ids[slice(*span)]) for span in encoded.spans]
+        answers = [message for message in messages if message["role"] == "assistant"]
+        for text, answer in zip(texts, answers, strict=True):
+            assert normalize(codec, answer.get("reasoning_content", "")) in text
+            if answer["content"].startswith("<think>\n") and "</think>" in answer["content"]:
+                assert normalize(codec, answer["content"].partition("</think>")[0]) in text
+
+
+def test_an_answer_of_reasoning_alone_is_refused_if_reasoning_is_dropped(tmp_path: Path) -> None:
+    codec, _ = load_user_tokenizer(write_model(tmp_path, "qwen3") / "tokenizer.json", "drop")
+    with pytest.raises(TraindeckError, match="only reasoning"):
+        codec.encode_chats([[("user", "Hi"), ("assistant", "<think>\nHm.\n</think>\n\n")]])
+
+
+def test_the_preview_shows_the_loss_of_kept_and_dropped_reasoning(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text("".join(json.dumps({"messages": REASONED}) + "\n" for _ in range(40)), encoding="utf-8")
+    tokenizer = str(write_model(tmp_path / "model", "qwen3"))
+    settings: tuple[Thinking, ...] = ("auto", "keep", "drop")
+    for thinking in settings:
+        config = Config(data=[str(path)], tokenizer=tokenizer, max_seq_len=256, thinking=thinking)
+        report = preview(config, RecordingReporter())
+        shown = "".join(token.text for token in report.samples[0].tokens if token.in_loss)
+        assert shown == "<|im_end|>".join([*LOSS_TEXTS["qwen3", thinking], ""])
+    caches = {prepare_files(path, tokenizer=tokenizer, max_seq_len=256, thinking=one).folder for one in settings}
+    assert len(caches) == 3

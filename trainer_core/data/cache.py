@@ -54,6 +54,8 @@ def fingerprint(scans: DatasetScans, config: Config, reporter: Reporter) -> str:
     finally:
         hashes.save()
     options: dict[str, Any] = {"version": VERSION, "task": common_task(scans.all)}
+    if options["task"] == "sft":
+        options["thinking"] = config.thinking
     if scans.validation:
         options["validation_files"] = len(validation)
     else:

@@ -25,7 +25,7 @@ from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
-from trainer_core.data.tokenizing.tokenizer_files import find_tokenizer
+from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig, find_tokenizer
 from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter, StopRequested
@@ -211,7 +211,7 @@ def ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporte
     """The tokenizer of the cache: of an interrupted process, set by the user, or trained now on the training data."""
     path = working / "tokenizer.json"
     if config.tokenizer:
-        codec, missing = load_user_tokenizer(find_tokenizer(config.tokenizer))
+        codec, missing = load_user_tokenizer(find_tokenizer(config.tokenizer), config.thinking)
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
         if common_task(scans.all) == "sft":
@@ -235,7 +235,8 @@ def _train_tokenizer(scans: DatasetScans, config: Config, reporter: Reporter) ->
     stream = DocumentStream(scans.train, config, poller, piece_chars=choose_piece_chars(scans.all))
     held_out = HeldOutSelector(0.0 if scans.validation else config.validation_fraction)
     texts = _iter_tokenizer_texts(stream, held_out, config)
-    return Codec(train(texts, config.vocab_size, config.pre_tokenizer, poller.poll))
+    model = train(texts, config.vocab_size, config.pre_tokenizer, poller.poll)
+    return Codec(model, TokenizerConfig(thinking=config.thinking))
 
 
 def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, config: Config) -> Iterator[str]:

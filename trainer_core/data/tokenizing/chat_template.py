@@ -34,12 +34,14 @@ from trainer_core.data.tokenizing.conversations import (
     IM_END,
     IM_START,
     THINK_TAGS,
+    Thinking,
     chat_refused_error,
     drop_calls,
     no_answers_error,
     shorten_tool_call_ids,
     to_message,
     validate_turns,
+    with_reasoning,
 )
 from trainer_core.data.tokenizing.encoder import PrecededBy
 from trainer_core.data.tokenizing.sandbox import GENERATION_START, GENERATION_STOP, SandboxedTemplate
@@ -62,6 +64,7 @@ _TOOL_PROBE: Final[tuple[Turn, ...]] = (
     ("assistant", "xTurn2x"),
 )
 _NEVER: Final = "(?!)"
+_TAG: Final = re.compile("<(?=/?think>)")  # the first character of `THINK_TAGS`
 
 Piece = int | tuple[str, PrecededBy]  # the id of a special token, or text that is encoded on its own
 _CHATML_HEADER: Final[Piece] = ("assistant\n", "mark")
@@ -83,6 +86,7 @@ class ChatTemplate:
         added_tokens: Tokens added to the vocabulary, by id. No message may become a special one.
         default_end_id: Ends the last answer if the template does not.
         for_tools: The template may require tools.
+        thinking: Whether answers keep their reasoning where the template would remove it, or have none.
 
     Attributes:
         control_tokens: Tokens that only the template writes, though the tokenizer does not mark them as special
@@ -100,8 +104,9 @@ class ChatTemplate:
         default_end_id: int,
         now: datetime,
         for_tools: bool = False,
+        thinking: Thinking = "auto",
     ) -> None:
-        self._named_tokens, self._default_end_id = dict(named_tokens), default_end_id
+        self._named_tokens, self._default_end_id, self._thinking = dict(named_tokens), default_end_id, thinking
         self._template = SandboxedTemplate(source, now)
         tools: list[Turn] = [(TOOLS_ROLE, "[]")] if for_tools else []
         before, gap, between, last_gap, after = self._literals([*tools, *_PROBE])
@@ -218,7 +223,7 @@ class ChatTemplate:
     def render(self, turns: Sequence[Turn]) -> Rendering:
         """A whole conversation. Raises `data.chat_refused`."""
         if self._chatml_ids is not None:
-            return _render_chatml(turns, *self._chatml_ids)
+            return _render_chatml(with_reasoning(turns, self._thinking), *self._chatml_ids)
         text = self._render_escaped(turns, prompt=False)
         if GENERATION_START in text:
             parts = re.split(f"[{GENERATION_START}{GENERATION_STOP}]", text)
@@ -240,6 +245,9 @@ class ChatTemplate:
         validate_turns(turns)
         if any(character in part for turn in turns for part in turn for character in _RESERVED):
             raise chat_refused_error("it has one of the characters U+10FFFB to U+10FFFD")
+        turns = with_reasoning(turns, self._thinking)
+        if self._thinking == "keep":
+            turns = self._hide_reasoning(turns, prompt)
         escaped = tuple(
             (turn[0], *(self._spelled.sub(rf"\g<0>{_ESCAPE}", part) for part in turn[1:])) for turn in turns
         )
@@ -247,13 +255,22 @@ class ChatTemplate:
         if escaped != tuple(turns) and _remove_reserved(text) != self._render(turns, prompt):
             raise _untraceable_error()
         # Parts of several messages, joined by the template, could spell a special token.
-        neutral = tuple(
-            turn if turn[0] == TOOLS_ROLE or not turn[1].strip() else (turn[0], f"x{number}", *turn[2:])
-            for number, turn in enumerate(escaped)
-        )
-        if self._special_pattern.findall(text) != self._special_pattern.findall(self._render_cached(neutral, prompt)):
+        neutral = self._render_cached(_neutral(escaped), prompt)
+        if self._special_pattern.findall(text) != self._special_pattern.findall(neutral):
             raise _untraceable_error()
         return text
+
+    def _hide_reasoning(self, turns: Sequence[Turn], prompt: bool) -> Sequence[Turn]:
+        """The conversation with escaped tags around the reasoning that the template would remove."""
+        reasoned = [n for n, turn in enumerate(turns) if turn[0] == "assistant" and THINK_TAGS[1] in turn[1]]
+        if not reasoned:
+            return turns
+        text, hidden = self._render_cached(_neutral(turns, reasoned), prompt), list(turns)
+        for number in reasoned:
+            if f"xThink{number}x" not in text:
+                role, content, *fields = turns[number]
+                hidden[number] = (role, _TAG.sub(rf"\g<0>{_ESCAPE}", content), *fields)
+        return hidden
 
     # --- answers --------------------------------------------------------------------------------------
 
@@ -316,6 +333,17 @@ def _render_chatml(turns: Sequence[Turn], start: int, end: int) -> Rendering:
         elif role != TOOLS_ROLE:
             pieces += start, (f"{role}\n{content}", "mark"), end, _NEWLINE
     return Rendering(pieces, in_loss)
+
+
+def _neutral(turns: Sequence[Turn], reasoned: Sequence[int] = ()) -> tuple[Turn, ...]:
+    """The conversation with numbers as contents, and as the reasoning of the answers `reasoned`."""
+    contents = [f"x{number}" for number in range(len(turns))]
+    for number in reasoned:
+        contents[number] = f"xThink{number}x".join(THINK_TAGS) + contents[number]
+    return tuple(
+        turn if turn[0] == TOOLS_ROLE or not turn[1].strip() else (turn[0], content, *turn[2:])
+        for turn, content in zip(turns, contents, strict=True)
+    )
 
 
 def _common_prefix(a: str, b: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trainer_core.data.columns import TOOLS_ROLE, Turn, turn_fields
 from trainer_core.messages import TraindeckError
@@ -16,6 +16,7 @@ from trainer_core.messages import TraindeckError
 END_OF_TEXT: Final = "<|endoftext|>"
 IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
+Thinking = Literal["auto", "keep", "drop"]
 THINK_TAGS: Final = ("<think>", "</think>")  # around reasoning, before an answer
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
 # ChatML, for models without a template of their own.
@@ -48,6 +49,31 @@ def to_message(turn: Turn) -> dict[str, Any]:
     if "tool_calls" in fields and not turn[1].strip():  # then the fields have the content, if there is one
         return {"role": turn[0], **fields}
     return {"role": turn[0], "content": turn[1], **fields}
+
+
+def with_reasoning(turns: Sequence[Turn], thinking: Thinking) -> Sequence[Turn]:
+    """A conversation with the reasoning of its answers in their text (`keep`), or without it (`drop`).
+
+    Reasoning is `reasoning_content`, and the text up to the last `</think>`. Raises `data.chat_refused` if `drop`
+    leaves nothing of an answer.
+    """
+    return turns if thinking == "auto" else [_turn_with_reasoning(turn, thinking) for turn in turns]
+
+
+def _turn_with_reasoning(turn: Turn, thinking: Thinking) -> Turn:
+    fields = turn_fields(turn) if turn[0] == "assistant" else {}
+    reasoning = fields.pop("reasoning_content", "")
+    if not reasoning and (turn[0] != "assistant" or thinking == "keep" or THINK_TAGS[1] not in turn[1]):
+        return turn
+    answer = turn[1].rpartition(THINK_TAGS[1])[2].lstrip("\n")
+    if thinking == "keep":
+        answer = f"{THINK_TAGS[0]}\n{reasoning.strip(chr(10))}\n{THINK_TAGS[1]}\n\n{answer}"
+    elif not answer.strip() and "tool_calls" not in fields:
+        raise chat_refused_error("an answer has only reasoning")
+    fields.pop("content", None)
+    if "tool_calls" in fields and not answer.strip():
+        fields["content"] = answer
+    return ("assistant", answer, json.dumps(fields, ensure_ascii=False)) if fields else ("assistant", answer)
 
 
 def drop_calls(turns: Sequence[Turn], is_supported: Callable[[Turn], bool]) -> Sequence[Turn]:

@@ -46,13 +46,13 @@ class EncodedChat(NamedTuple):
     dropped_turns: int = 0  # turns that the template cannot write
 
 
-def load_user_tokenizer(path: Path) -> tuple[Codec, list[str]]:
+def load_user_tokenizer(path: Path, thinking: conversations.Thinking = "auto") -> tuple[Codec, list[str]]:
     """A person's own tokenizer, and the tokens that were added to its vocabulary.
 
     It gets `<|endoftext|>` if no token ends a text, and those of ChatML if it has no chat template. Raises
     `data.bad_tokenizer`; a template that cannot be used is reported by `Codec.require_template`.
     """
-    tokenizer, config = read_tokenizer(path), read_config(path)
+    tokenizer, config = read_tokenizer(path), replace(read_config(path), thinking=thinking)
     before = tokenizer.get_vocab(with_added_tokens=True)
     tokenizer.add_tokens([token for token in config.added_tokens if token.content not in before])
     wanted = [config.special_tokens[name] for name in sorted(config.special_tokens)]
@@ -124,7 +124,7 @@ class Codec:
         """None if it cannot be used, which does not matter for plain text."""
         named, end, now = self._config.special_tokens, self._find_end_of_text(), self._config.now or datetime.now()
         try:
-            return ChatTemplate(source, named, self._added, end, now, for_tools)
+            return ChatTemplate(source, named, self._added, end, now, for_tools, self._config.thinking)
         except TraindeckError as error:
             if error.code != "data.chat_refused":
                 raise
@@ -268,6 +268,12 @@ class Codec:
             "add_bos_token": bool(self.prefix_ids),
             "add_eos_token": self._adds_eos,
             "clean_up_tokenization_spaces": False,
-            "traindeck": {"task": task, "end_of_text": end_of_text, "now": now, "tokens": config.special_tokens},
+            "traindeck": {
+                "task": task,
+                "end_of_text": end_of_text,
+                "now": now,
+                "tokens": config.special_tokens,
+                "thinking": config.thinking,
+            },
         }
         return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")

@@ -24,6 +24,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from trainer_core.data.columns import Task
 from trainer_core.data.tokenizing import conversations
+from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.messages import TraindeckError
 
 CONFIG_FILE: Final = "tokenizer_config.json"
@@ -54,6 +55,7 @@ class TokenizerConfig:
     added_tokens: Sequence[AddedToken] = ()  # further tokens, in the order of their ids
     end_of_text: str = ""  # empty: unknown
     now: datetime | None = None  # the template's current time
+    thinking: Thinking = "auto"  # the setting of this name
     add_bos: bool = False  # add_bos_token
     add_eos: bool = False  # add_eos_token
 
@@ -80,6 +82,7 @@ def read_config(path: Path) -> TokenizerConfig:
         added_tokens=_added_tokens(config),
         end_of_text=str(ours.get("end_of_text", "")),
         now=now,
+        thinking=thinking if (thinking := ours.get("thinking")) in ("keep", "drop") else "auto",
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
     )
