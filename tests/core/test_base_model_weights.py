@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,21 @@ def test_a_tied_head_is_loaded_from_whichever_name_is_stored(tmp_path: Path, sto
     load_weights(write_shards(tmp_path, {**tensors, **dict.fromkeys(kept, embedding)}), target, NullReporter())
     assert torch.equal(target.lm_head.weight, embedding)
     assert target.lm_head.weight is target.model.embed_tokens.weight
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_that_a_larger_model_adds_are_the_mean_of_the_others(tmp_path: Path, tied: bool) -> None:
+    source = build_decoder(tiny_model_config(tie_embeddings=tied))
+    rows = source.config.vocab_size
+    base = write_shards(tmp_path, stored_tensors(source))
+    target = Decoder(replace(source.config, vocab_size=rows + 64))
+    assert refusal(base, target).code == "base_model.mismatch"  # the number of rows is not what config.json says
+    base.config["vocab_size"] = rows
+    load_weights(base, target, NullReporter())
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        old, new = source.get_parameter(name), target.get_parameter(name)
+        assert torch.equal(new[:rows], old)
+        torch.testing.assert_close(new[rows:], old.mean(0).expand(64, -1))
 
 
 def test_rotary_buffers_of_older_models_are_ignored(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 
 from tests.core.test_model_template import conversations_file
 from tests.core.trainer_process import TrainerResult, reached_step, read_until, run, start, text_file
@@ -34,15 +35,15 @@ ARCHITECTURES = {
 }
 
 
-def base_folder(folder: Path, family: str = "qwen3") -> Path:
+def base_folder(folder: Path, family: str = "qwen3", spare_rows: int = 30, **changed: Any) -> Path:
     """A small random model as transformers saves it, with the family's tokenizer and chat template, and more rows than
-    tokens."""
+    tokens. `changed`: see `model_folder`."""
     transformers = pytest.importorskip("transformers")
-    model_folder(folder, family)
+    model_folder(folder, family, **changed)
     name, values = ARCHITECTURES[family]
     torch.manual_seed(0)
     config = getattr(transformers, name)(
-        vocab_size=Codec.load(folder / "tokenizer.json").vocab_size + 30,
+        vocab_size=Codec.load(folder / "tokenizer.json").vocab_size + spare_rows,
         hidden_size=48,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -185,13 +186,68 @@ def test_a_base_model_that_cannot_be_used_is_refused(tmp_path: Path, changes: di
     assert (result.error.code, result.code) == (code, ExitCode.USAGE)
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
-    base = base_folder(tmp_path / "base")
-    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-    tokenizer.add_tokens([f"word{number}" for number in range(31)])  # the model has 30 more rows
-    tokenizer.save(str(base / "tokenizer.json"))
-    result = fine_tune(tmp_path, base, text_file(tmp_path), "run")
-    assert (result.error.code, result.code) == ("model.vocabulary", ExitCode.USAGE)
+# --- a base model without a chat template -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--method", "lora", "--lora-embeddings")], ids=["full", "lora"])
+def test_new_tokens_get_rows_that_are_trained_resumed_and_exported(tmp_path: Path, options: tuple[str, ...]) -> None:
+    transformers = pytest.importorskip("transformers")
+    base = base_folder(tmp_path / "base", "llama3", spare_rows=0, chat_template=None)
+    result = fine_tune(tmp_path, base, conversations_file(tmp_path), "run", *options)
+    assert result.code == 0, result.stderr
+    before = load_file(base / "model.safetensors")["lm_head.weight"]
+    assert run(tmp_path, "export", "run", str(tmp_path / "first")).code == 0
+    tokens = len(before) + 2  # those of ChatML
+    config = json.loads((tmp_path / "first" / "config.json").read_text(encoding="utf-8"))
+    assert (config["vocab_size"], config["used_vocab_size"]) == (-(-tokens // 64) * 64, tokens)
+    shutil.rmtree(checkpoint_at(tmp_path, "run", 6))
+    resumed = run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "run"))
+    assert resumed.code == 0, resumed.stderr
+    assert run(tmp_path, "export", "run", str(tmp_path / "second")).code == 0
+    files = [tmp_path / name / "model.safetensors" for name in ("first", "second")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    after = load_file(files[0])["lm_head.weight"]
+    assert ((after[len(before) : tokens] - before.mean(0)).abs().amax(1) > 1e-4).all()
+    ids = torch.arange(tokens - 40, tokens).unsqueeze(0)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "first")
+    ours, codec, _ = generate.load_model(checkpoint_at(tmp_path, "run", 6), torch.device("cpu"))
+    with torch.no_grad():
+        expected = ours(ids)
+        torch.testing.assert_close(model.eval()(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    if options:
+        resized = transformers.AutoModelForCausalLM.from_pretrained(base)
+        resized.resize_token_embeddings(config["vocab_size"])
+        with_adapter = pytest.importorskip("peft").PeftModel.from_pretrained(resized, checkpoint_at(tmp_path, "run", 6))
+        with torch.no_grad():
+            torch.testing.assert_close(with_adapter.eval()(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    chat = [{"role": "user", "content": "Sure?"}]
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path / "first")
+    prompt = reference.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    assert prompt == codec.encode_prompt("Sure?")
+    assert set(range(len(before), tokens)) <= set(prompt)
+
+
+def test_new_tokens_use_spare_rows_first(tmp_path: Path) -> None:
+    base = base_folder(tmp_path / "base", "llama3", chat_template=None)
+    result = fine_tune(tmp_path, base, conversations_file(tmp_path), "run", "--learning-rate", "1e-30")
+    assert result.code == 0, result.stderr
+    files = (base, checkpoint_at(tmp_path, "run", 6))
+    before, after = (load_file(one / "model.safetensors")["lm_head.weight"] for one in files)
+    new = len(before) - 30
+    torch.testing.assert_close(after[:new], before[:new], rtol=0, atol=1e-20)
+    torch.testing.assert_close(after[new : new + 2], before[:new].mean(0).expand(2, -1))
+    torch.testing.assert_close(after[new + 2 :], before[new + 2 :], rtol=0, atol=1e-20)
+
+
+def test_lora_without_embeddings_is_refused_for_new_tokens_in_chats_alone(tmp_path: Path) -> None:
+    base = base_folder(tmp_path / "base", "llama3", spare_rows=0, chat_template=None)
+    result = fine_tune(tmp_path, base, conversations_file(tmp_path), "chats", "--method", "lora")
+    assert (result.error.code, result.code) == ("model.new_tokens", ExitCode.USAGE)
+    assert result.error.params["tokens"] == "<|im_start|>, <|im_end|>"
+    result = fine_tune(tmp_path, base, text_file(tmp_path), "text", "--method", "lora")
+    assert result.code == 0, result.stderr
+    adapted = run(tmp_path, "export", "text", str(tmp_path / "exported"))
+    assert adapted.code == 0, adapted.stderr
 
 
 def test_the_check_measures_the_base_model(tmp_path: Path) -> None:

@@ -45,17 +45,20 @@ def repeatable(config: Config) -> Config:
 def base_config(config: Config, vocab_size: int) -> ModelConfig:
     """The architecture of the base model that `apply_base_model` found, for a tokenizer of `vocab_size` tokens.
 
-    Raises `model.vocabulary` if the model has fewer.
+    A model with fewer gets more rows if its embeddings are trained. Otherwise the data has none of the other tokens:
+    `prepare.load_prepared` ensures that.
     """
     folder = Path(config.tokenizer)
     model = hf_config.from_hf_config(source.read_config(folder), str(folder))
-    if vocab_size > model.vocab_size:
-        raise TraindeckError("model.vocabulary", path=str(folder), tokens=vocab_size, rows=model.vocab_size)
+    rows = model.vocab_size
+    if vocab_size > rows and (config.method != "lora" or config.lora_embeddings):
+        rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
     return dataclasses.replace(
         model,
+        vocab_size=rows,
         max_seq_len=config.max_seq_len,
         dropout=config.dropout,
-        unpadded_vocab_size=vocab_size if vocab_size < model.vocab_size else 0,
+        unpadded_vocab_size=vocab_size if vocab_size < rows else 0,
     )
 
 

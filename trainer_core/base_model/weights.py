@@ -23,6 +23,7 @@ from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
 
 DTYPES: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_VOCABULARY: Final = ("model.embed_tokens.weight", "lm_head.weight")  # a row for each token
 _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions of transformers saved; computed today
 _READ_BYTES: Final = 32 * 1024 * 1024  # between two polls
 
@@ -39,8 +40,11 @@ def require_weights(base: BaseModel, model: nn.Module) -> None:
     _match(base, _read_headers(base), model)
 
 
-def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter) -> None:
+def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
     """Copy the weights into `model`, of any floating dtype and on any device. Tied weights are copied once.
+
+    Rows of embedding and head that the base model lacks, and those of `new_tokens`, which it was not trained on, become
+    the mean of the rows before them (Hewitt 2021, https://nlp.stanford.edu/~johnhew/vocab-expansion.html).
 
     Raises `base_model.mismatch` before any weight is read, `base_model.not_finite` or `base_model.damaged`.
     """
@@ -54,7 +58,9 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter) -> None:
             for name, tensor in read_tensors(path, entries, reporter, buffer):
                 if not is_finite(tensor):
                     raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=path.name)
-                if name in targets:
+                if name in _VOCABULARY and name in targets:
+                    _copy_rows(tensor, targets[name], new_tokens)
+                elif name in targets:
                     copy(tensor, targets[name])
                 done += entries[name].size
                 reporter.progress("preparing", done, total, "bytes")
@@ -75,7 +81,9 @@ def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:
 
 def _match(base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], model: nn.Module) -> dict[str, Tensor]:
     try:
-        return match({name: entry for entries in headers.values() for name, entry in entries.items()}, model)
+        entries = {name: entry for entries in headers.values() for name, entry in entries.items()}
+        rows = base.config.get("vocab_size")
+        return match(entries, model, rows if isinstance(rows, int) else None)
     except WeightMismatchError as error:
         raise TraindeckError("base_model.mismatch", path=str(base.folder), what=str(error)) from error
 
@@ -83,8 +91,11 @@ def _match(base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], m
 # --- one file, also of checkpoints ---------------------------------------------------------------------
 
 
-def match(entries: Mapping[str, TensorEntry], model: nn.Module) -> dict[str, Tensor]:
-    """The weight of the model that each entry belongs to, tied weights once. Raises `WeightMismatchError`."""
+def match(entries: Mapping[str, TensorEntry], model: nn.Module, rows: int | None = None) -> dict[str, Tensor]:
+    """The weight of the model that each entry belongs to, tied weights once. Raises `WeightMismatchError`.
+
+    `rows`: of embedding and head in the entries, if the model may have more.
+    """
     weights = model.state_dict(keep_vars=True)
     tied: dict[int, list[str]] = {}
     for name, weight in weights.items():
@@ -98,7 +109,10 @@ def match(entries: Mapping[str, TensorEntry], model: nn.Module) -> dict[str, Ten
         if not name:
             raise WeightMismatchError(f"{names[0]} is missing")
         entry, weight = entries[name], weights[name]
-        if entry.shape != tuple(weight.shape):
+        wanted = tuple(weight.shape)
+        if rows is not None and name in _VOCABULARY and wanted[0] > rows:
+            wanted = (rows, *wanted[1:])
+        if entry.shape != wanted:
             raise WeightMismatchError(f"{name} {list(entry.shape)} → {list(weight.shape)}")
         if entry.dtype not in DTYPES:
             raise WeightMismatchError(f"{name} has the dtype {entry.dtype}")
@@ -137,6 +151,14 @@ def _read(file: BufferedReader, entry: TensorEntry, memory: Tensor, reporter: Re
 def copy(tensor: Tensor, target: Tensor) -> None:
     with torch.no_grad():
         target.copy_(tensor)
+
+
+@torch.no_grad()
+def _copy_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> None:
+    copy(tensor, target[: len(tensor)])
+    new = sorted({*(number for number in new_tokens if number < len(target)), *range(len(tensor), len(target))})
+    if new:
+        target[new] = target[: new[0]].mean(0)
 
 
 def copy_file(path: Path, model: nn.Module) -> None:

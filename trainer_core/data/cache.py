@@ -33,7 +33,7 @@ from trainer_core.runs import file_locks
 from trainer_core.system import files
 from trainer_core.system.result_cache import read_entries, write_entries
 
-VERSION: Final = 8  # raise it when the files or their content change
+VERSION: Final = 9  # raise it when the files or their content change
 META_FILE: Final = "meta.json"
 _JOURNAL_FILE: Final = "journal.json"
 _CONTENTS_FILE: Final = "contents.json"

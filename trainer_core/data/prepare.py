@@ -25,7 +25,7 @@ from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
-from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig, find_tokenizer
+from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig, find_tokenizer, read_new_tokens
 from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter, StopRequested
@@ -276,7 +276,14 @@ def _load_and_validate(
 
 
 def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config, reporter: Reporter) -> PreparedData:
-    """Prepared data from a complete cache. Assigns conversations to sequences."""
+    """Prepared data from a complete cache. Assigns conversations to sequences.
+
+    Raises `model.new_tokens` if LoRA would not train tokens in the data that the base model does not know.
+    """
+    new = read_new_tokens(folder)
+    used = [name for name, number in new.items() if task == "sft" or number == meta["end_of_text"]]
+    if used and config.method == "lora" and not config.lora_embeddings:
+        raise TraindeckError("model.new_tokens", path=config.tokenizer, tokens=", ".join(used))
     sequences = build_sequences(folder, meta["vocab_size"], config, reporter) if task == "sft" else {}
     counts = {}
     for name in SPLITS:

@@ -76,6 +76,9 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
         for name, entry in entries.items()
         if entry.dtype in DTYPES
     }
+    for name, weight in shapes.items():  # trained embeddings may have more rows
+        if (trained := adapter.get(adapters.PREFIX + name)) is not None:
+            shapes[name] = weight.new_empty(trained.shape)
     total, done = sum(tensor.nbytes for tensor in shapes.values()), 0
 
     def read(name: str) -> torch.Tensor:

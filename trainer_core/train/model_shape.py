@@ -23,7 +23,7 @@ _LORA_SETTINGS: Final = (
 def model_config_of(config: Config, vocab_size: int) -> ModelConfig:
     """The architecture for a run's knobs, with defaults resolved; of a base model, its own.
 
-    The tokenizer's `vocab_size` is rounded up. Raises `model.vocabulary` if a base model has fewer tokens.
+    The tokenizer's `vocab_size` is rounded up.
     """
     if config.base_model:
         return base_config(config, vocab_size)

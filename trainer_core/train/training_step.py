@@ -22,6 +22,7 @@ from trainer_core.base_model.weights import load_weights
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
+from trainer_core.data.tokenizing.tokenizer_files import read_new_tokens
 from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder, build_decoder
 from trainer_core.run_context import RunContext
@@ -103,7 +104,7 @@ class TrainingStep:
         shape = model_config_of(config, self.prepared.vocab_size)
         model = build_decoder(self.device, shape, initialize=base is None)
         if base is not None:
-            load_weights(base, model, self.context)
+            load_weights(base, model, self.context, read_new_tokens(self.prepared.folder).values())
         adapters.set_up_tuning(model, tuning_of(config))
         return model, adapter_checkpoint.base_of(base) if base is not None else {}
 

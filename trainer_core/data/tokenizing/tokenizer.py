@@ -68,7 +68,10 @@ def load_user_tokenizer(path: Path, thinking: conversations.Thinking = "auto") -
     if "strftime_now" in config.template:
         config = replace(config, now=datetime.now().replace(microsecond=0))
     after = tokenizer.get_vocab(with_added_tokens=True)
-    return Codec(tokenizer, config), sorted(after.keys() - before.keys(), key=lambda name: after[name])
+    missing = sorted(after.keys() - before.keys(), key=lambda name: after[name])
+    unused = {config.special_tokens.get(name) for name in ("pad_token", "unk_token")}
+    config = replace(config, new_tokens={name: after[name] for name in missing if name not in unused})
+    return Codec(tokenizer, config), missing
 
 
 def _chatml_template(tokenizer: Tokenizer) -> str:
@@ -274,6 +277,7 @@ class Codec:
                 "now": now,
                 "tokens": config.special_tokens,
                 "thinking": config.thinking,
+                "new_tokens": config.new_tokens,
             },
         }
         return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")

@@ -56,6 +56,7 @@ class TokenizerConfig:
     end_of_text: str = ""  # empty: unknown
     now: datetime | None = None  # the template's current time
     thinking: Thinking = "auto"  # the setting of this name
+    new_tokens: Mapping[str, int] = field(default_factory=dict)  # in texts, with ids; the base model does not know them
     add_bos: bool = False  # add_bos_token
     add_eos: bool = False  # add_eos_token
 
@@ -86,6 +87,11 @@ def read_config(path: Path) -> TokenizerConfig:
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
     )
+
+
+def read_new_tokens(folder: Path) -> dict[str, int]:
+    """Tokens, with ids, that the base model of prepared data was not trained on."""
+    return dict(_traindeck_fields(_read_json(folder / CONFIG_FILE)).get("new_tokens", {}))
 
 
 def read_task(folder: Path) -> Task:
