@@ -31,6 +31,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "fine_tuning": (
         "core/test_fine_tuning.py",
         "core/test_lora_training.py",
+        "core/test_preset_base.py",
+        "gui/test_gui_preset_base.py",
         "core/test_model_families.py::test_64_greedy_tokens_are_equal",
         "core/test_model_families.py::test_the_export_has_equal_tensors_and_logits_in_transformers",
         "core/test_model_families.py::test_a_traced_model_of_dynamic_width_is_equal",
@@ -102,6 +104,7 @@ SMOKE: Final = (
     "core/test_resume_position.py::test_a_resume_past_the_requested_length_is_rejected_without_changes",
     "core/test_exact_resume_packed.py::test_a_packed_run_resumes_exactly",
     "core/test_fine_tuning.py::test_a_lora_run_resumes_exactly_after_a_kill_and_only_with_its_base",
+    "core/test_preset_base.py::test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resumes",
     "faults/test_kills.py",
     "faults/test_checkpoint_transaction.py",
     "faults/test_out_of_memory.py",

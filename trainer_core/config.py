@@ -155,6 +155,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     perf_steps: Annotated[int, knob("monitoring", unit="steps", ge=0, le=1_000_000_000)] = 50
     flops_steps: Annotated[int, knob("monitoring", unit="steps", ge=0, le=1_000_000_000)] = 0
     eval_steps: Annotated[int, knob("monitoring", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
+    eval_on_start: Annotated[bool, knob("monitoring")] = False
     eval_batches: Annotated[int, knob("monitoring", unit="batches", ge=0, le=1_000_000)] = 50
     eval_examples: Annotated[int, knob("monitoring", ge=0, le=100_000)] = 64
     eval_max_new_tokens: Annotated[int, knob("monitoring", unit="tokens", ge=0, le=1_000_000)] = 0

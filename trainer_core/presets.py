@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trainer_core.config import Config, ConfigLayer, check_value, expand_auto_batch, nearest, resolve, unknown_key_error
 from trainer_core.messages import Language, TraindeckError
@@ -49,9 +49,18 @@ class Preset:
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """All preset names: quick starts first, then alphabetically."""
-    found = sorted(path.stem for path in folder.glob("*.yaml") if path.name != MODELS_FILE)
-    return sorted(found, key=lambda name: not name.startswith("quickstart"))
+    """All preset names: quick starts, others alphabetically, those to fine-tune by memory."""
+    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != MODELS_FILE), key=_list_order)
+
+
+def group(name: str) -> Literal[0, 1, 2]:
+    """Group in lists: quick starts, presets for a new model, presets to fine-tune."""
+    return 0 if name.startswith("quickstart") else 2 if name.startswith("finetune_") else 1
+
+
+def _list_order(name: str) -> tuple[int, int, str]:
+    size = {0: len(name), 1: 0, 2: int("".join(filter(str.isdigit, name)) or 0)}
+    return group(name), size[group(name)], name
 
 
 def load(name: str, folder: Path = FOLDER, descendants: tuple[str, ...] = ()) -> Preset:

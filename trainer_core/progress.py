@@ -6,6 +6,7 @@ reads commands; tests and libraries use `NullReporter`. No torch, no Qt.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -31,6 +32,14 @@ class Reporter:
 
     def warn(self, code: str, **params: Value) -> None:
         """Report a warning by its message code."""
+
+    def phase(self, name: PhaseName) -> AbstractContextManager[None]:
+        """Context for a phase, after which the previous one continues."""
+        return nullcontext()
+
+    def on_pause(self, context: Callable[[], AbstractContextManager[None]]) -> AbstractContextManager[None]:
+        """Context in which every pause enters `context()`."""
+        return nullcontext()
 
     def poll(self) -> None:
         """Apply pending commands. Waits while paused; raises `StopRequested` on a stop request."""

@@ -103,6 +103,20 @@ class RunContext(Reporter):
         if finished:  # a repeated phase, such as evaluation, has its own rate
             self._progress_start.pop(phase, None)
 
+    @contextlib.contextmanager
+    def phase(self, name: PhaseName) -> Iterator[None]:
+        with self._restore_phase():
+            self.set_phase(name, self.step)
+            yield
+
+    @contextlib.contextmanager
+    def on_pause(self, context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        self.pause_contexts.append(context)
+        try:
+            yield
+        finally:
+            self.pause_contexts.remove(context)
+
     @property
     def is_paused(self) -> bool:
         """Whether work is paused."""

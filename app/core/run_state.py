@@ -49,6 +49,7 @@ DOUBLE_CLICK_S: Final = 1.0
 
 _STATE_BY_PHASE: Final[dict[PhaseName, RunState]] = {
     "preparing": RunState.PREPARING,
+    "training_base": RunState.PREPARING,
     "checking": RunState.PREPARING,
     "compiling": RunState.COMPILING,
     "training": RunState.TRAINING,

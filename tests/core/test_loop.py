@@ -139,6 +139,16 @@ def test_evaluation_and_samples_do_not_change_the_weights(tmp_path: Path) -> Non
         assert torch.equal(evaluated.model.get_parameter(name), weight), name
 
 
+def test_an_evaluation_at_the_start_measures_the_initial_weights(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, pairs_file(tmp_path), eval_on_start=True, max_steps=4)
+    trainer, sink = build_trainer(tmp_path, config)
+    initial = trainer.evaluation_pass().run(trainer.context).loss
+    trainer.run()
+    evals = sink.events_of(protocol.Eval)
+    assert [event.step for event in evals] == [0, 4]
+    assert evals[0].loss == initial
+
+
 def test_an_evaluation_interrupted_by_a_stop_is_repeated_on_resume(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, text_file(tmp_path))
     trainer, sink = build_trainer(tmp_path, config)

@@ -20,7 +20,7 @@ def select_preset(qtbot: QtBot, controller: Controller, name: str) -> None:
     """Select a preset with the arrow keys, which adds an undo step for each preset on the way."""
     combo = controller.window.setup.presets.combo_box
     combo.setFocus()
-    target = presets.names().index(name)
+    target = combo.findData(name)
     while combo.currentIndex() != target:
         qtbot.keyClick(combo, Qt.Key.Key_Down if combo.currentIndex() < target else Qt.Key.Key_Up)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 
@@ -43,9 +44,30 @@ def test_answers_are_correct() -> None:
     assert checked > 10_000
 
 
+def test_new_exercises_have_other_questions_and_correct_answers() -> None:
+    new = dict(builtin_tasks.examples(builtin.NEW_TASKS))
+    assert not new.keys() & dict(builtin_tasks.examples()).keys()
+    months = {name: number for number, name in enumerate(calendar.month_name) if name}
+    factors = {"毫米是多少厘米": 10, "厘米是多少米": 100, "millimetres": 10, "centimetres": 100}
+    for prompt, response in new.items():
+        numbers = [months.get(word) or int(word) for word in re.findall(r"[A-Z][a-z]+(?= \d)|\d+", prompt)]
+        if "date" in prompt:
+            assert datetime.date(*reversed(numbers)) == datetime.date.fromisoformat(response)
+        elif "哪天" in prompt:
+            assert datetime.date(*numbers) == datetime.date.fromisoformat(response)
+        elif "month" in prompt or "哪月" in prompt:
+            year, month = sorted(numbers, reverse=True)
+            following = datetime.date(year, month, 1) + datetime.timedelta(31)
+            assert f"{following:%Y-%m}" == response
+        else:
+            factor = next((factor for words, factor in factors.items() if words in prompt.split("are")[-1]), 1000)
+            assert numbers == [int(response) * factor]
+
+
 def test_both_languages_are_equally_frequent() -> None:
-    chinese = sum(not prompt.isascii() for prompt, _ in builtin_tasks.examples())
-    assert 0.4 < chinese / len(builtin_tasks.examples()) < 0.6
+    for name in (builtin.TASKS, builtin.NEW_TASKS):
+        examples = builtin_tasks.examples(name)
+        assert 0.4 < sum(not prompt.isascii() for prompt, _ in examples) / len(examples) < 0.6
 
 
 def test_the_python_library_is_listed_without_tests_and_installed_packages() -> None:

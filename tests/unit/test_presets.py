@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainer_core import presets
+from trainer_core.base_model import catalogue
 from trainer_core.messages import TraindeckError
 
 DOCUMENTED: dict[str, dict[str, object]] = {
@@ -45,6 +46,11 @@ DOCUMENTED: dict[str, dict[str, object]] = {
     "gpt2_124m": {"n_layers": 12, "n_heads": 12, "hidden_dim": 768, "max_seq_len": 1024},
     "quickstart": {"data": ["builtin:python"]},
     "quickstart_sft": {"data": ["builtin:tasks"], "task": "sft"},
+    "quickstart_finetune": {"base_model": "preset:quickstart_sft", "data": ["builtin:new_tasks"], "method": "lora"},
+    **{
+        f"finetune_{card}": {"method": "lora", "learning_rate": 2e-4, "packing": True, "attend_across_documents": False}
+        for card in ("cpu", "8gb", "12gb", "16gb", "24gb", "48gb")
+    },
 }
 
 
@@ -77,7 +83,7 @@ def test_the_shipped_presets_have_the_documented_values() -> None:
 
 def test_for_gpu_is_inherited() -> None:
     names = {name for name in presets.names() if presets.load(name).for_gpu}
-    assert names == set(DOCUMENTED) - {"cpu", "quickstart", "quickstart_sft"}
+    assert names == set(DOCUMENTED) - {"cpu", "finetune_cpu", "quickstart", "quickstart_sft", "quickstart_finetune"}
 
 
 def test_an_unknown_name_is_reported_with_similar_or_all_names() -> None:
@@ -92,11 +98,27 @@ def test_an_unknown_name_is_reported_with_similar_or_all_names() -> None:
 
 
 def test_only_the_quick_starts_have_data() -> None:
-    assert [name for name in presets.names() if presets.load(name).config().data] == ["quickstart", "quickstart_sft"]
+    with_data = {name for name in presets.names() if presets.load(name).config().data}
+    assert with_data == {"quickstart", "quickstart_sft", "quickstart_finetune"}
 
 
-def test_the_quick_starts_are_listed_first() -> None:
-    assert presets.names()[:2] == ["quickstart", "quickstart_sft"]
+def test_quick_starts_are_listed_first_and_presets_to_fine_tune_last_by_memory() -> None:
+    names = presets.names()
+    assert names[:3] == ["quickstart", "quickstart_sft", "quickstart_finetune"]
+    assert names[-6:] == [f"finetune_{card}" for card in ("cpu", "8gb", "12gb", "16gb", "24gb", "48gb")]
+
+
+@pytest.mark.parametrize("gib", [8, 12, 16, 24, 48])
+def test_the_model_of_a_preset_to_fine_tune_fits_its_card_by_the_estimate(gib: int) -> None:
+    preset = presets.load(f"finetune_{gib}gb")
+    config = preset.config()
+    model = next(model for model in catalogue.load() if model.id == config.base_model)
+    assert not model.gated
+    assert catalogue.estimate_lora_memory(model, config.max_seq_len) < 0.85 * gib * 2**30
+    assert config.batch_size == 1
+    assert config.max_seq_len <= model.context
+    assert f"{model.download_bytes / 2**30:.1f} GiB" in preset.summary["en"]
+    assert f"{model.download_bytes / 2**30:.1f} GiB" in preset.summary["zh"]
 
 
 def test_the_gpt2_preset_has_the_documented_number_of_parameters() -> None:

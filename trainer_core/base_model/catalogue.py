@@ -71,8 +71,8 @@ def load(path: Path = PATH) -> list[CatalogueModel]:
     return sorted(msgspec.convert(entries, list[CatalogueModel]), key=lambda model: model.parameters)
 
 
-def estimate_lora_memory(model: CatalogueModel) -> int:
-    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16 arithmetic, with a 2,048-token sequence.
+def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
+    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16 arithmetic, with one sequence of `tokens`.
 
     The sum of:
     - weights: 4 bytes x parameters (fp32; rounded to bf16 layer by layer as they are used)
@@ -86,6 +86,6 @@ def estimate_lora_memory(model: CatalogueModel) -> int:
     shape = model.shape
     widths = sum(inputs + outputs for inputs, outputs in shape.linear_layers())
     adapter = 16 * _RANK * widths * shape.num_hidden_layers
-    activations = _TOKENS * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
-    rows = min(_TOKENS, _CHUNK_BYTES // (4 * shape.vocab_size))
+    activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
+    rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))
     return 4 * model.parameters + adapter + activations + 8 * rows * shape.vocab_size + _RESERVE

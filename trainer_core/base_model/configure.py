@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from trainer_core.base_model import source
+from trainer_core.base_model import preset_run, source
 from trainer_core.config import Config, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 
+_MAX_FULL: Final = 1e-4  # learning rates
+_MIN_LORA: Final = 5e-5
+_LARGE: Final = 512  # hidden size; small models tolerate more
+
 
 def apply_base_model(config: Config, reporter: Reporter) -> Config:
     """Find the base model, and set the settings that it determines: tokenizer (its folder) and architecture.
 
-    Raises what `source.resolve` raises, `model.unsupported`, `model.tokenizer_given`,
+    Raises what `source.resolve` and `preset_run.find_or_train` raise, `model.unsupported`, `model.tokenizer_given`,
     `model.too_few_positions` or `config.lora_without_base`.
     """
     if not config.base_model:
         if config.method == "lora":
             raise TraindeckError("config.lora_without_base")
         return config
-    base = source.resolve(config.base_model, reporter, config.hub_endpoint, config.hub_send_token)
+    text = config.base_model
+    if text.startswith(preset_run.PREFIX):
+        text = str(preset_run.find_or_train(text.removeprefix(preset_run.PREFIX), config.device, reporter))
+    base = source.resolve(text, reporter, config.hub_endpoint, config.hub_send_token)
     folder = str(base.folder)
     if config.tokenizer and Path(config.tokenizer) != base.folder:
         raise TraindeckError("model.tokenizer_given", tokenizer=config.tokenizer, path=folder)
@@ -34,7 +41,16 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
     if config.max_seq_len > model.max_positions:
         limit, wanted = model.max_positions, config.max_seq_len
         raise TraindeckError("model.too_few_positions", path=folder, limit=limit, wanted=wanted)
+    _warn_of_learning_rate(config, model, reporter)
     return msgspec.structs.replace(config, base_model=base.origin, tokenizer=folder, **_knobs(model))
+
+
+def _warn_of_learning_rate(config: Config, model: ModelConfig, reporter: Reporter) -> None:
+    """Warn of the usual learning rate of the other method, which is ten times as high or as low."""
+    rate, is_full = config.learning_rate, config.method == "full"
+    if (is_full and rate > _MAX_FULL and model.hidden_dim >= _LARGE) or (not is_full and rate < _MIN_LORA):
+        usual = "1e-5–5e-5" if is_full else "1e-4–5e-4"
+        reporter.warn("base_model.learning_rate", learning_rate=rate, method=config.method, usual=usual)
 
 
 def repeatable(config: Config) -> Config:

@@ -9,7 +9,8 @@ from typing import Final
 
 PYTHON: Final = "builtin:python"
 TASKS: Final = "builtin:tasks"
-BUILTIN_DATASETS: Final = (PYTHON, TASKS)
+NEW_TASKS: Final = "builtin:new_tasks"
+BUILTIN_DATASETS: Final = (PYTHON, TASKS, NEW_TASKS)
 
 # Tests repeat themselves; idlelib, lib2to3 and turtledemo are programs of their own; encodings and the
 # rest of the list are tables of numbers rather than code.

@@ -78,7 +78,7 @@ def _describe_files(scans: Sequence[DatasetScan], hashes: _ContentHashes, report
     for one in scans:
         for file in one.files:
             reporter.poll()
-            content = builtin_tasks.VERSION if file.format == "tasks" else hashes.get(file.path)
+            content = builtin_tasks.content_version(str(file.path)) if file.format == "tasks" else hashes.get(file.path)
             found.append([content, file.format, file.encoding, asdict(file.mapping)])
         found.append([])  # separates the --data arguments
     return found

@@ -109,8 +109,8 @@ def scan_path(
     Raises `data.not_found`, `data.empty`, `data.binary`, `data.unreadable`, `data.missing_columns`,
     `data.bad_format`, `data.unknown_format` or `data.no_files`.
     """
-    if path == builtin.TASKS:
-        size = builtin_tasks.count_examples() * builtin_tasks.EXAMPLE_BYTES
+    if path in (builtin.TASKS, builtin.NEW_TASKS):
+        size = builtin_tasks.count_examples(path) * builtin_tasks.EXAMPLE_BYTES
         source = SourceFile(Path(path), "tasks", "", size, mapping=_TASKS_MAPPING)
         if config.task == "pretrain":
             raise _missing_columns_error(source, config.text_column, _TASKS_MAPPING.column_names)

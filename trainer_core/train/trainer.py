@@ -108,6 +108,8 @@ class Trainer(TrainingStep):
 
     def _train(self) -> None:
         counters = self.state.counters
+        if self.config.eval_on_start and counters.step == 0 and self._eval_loss() is None:
+            self.evaluate()
         if counters.last_evaluated_step < counters.step:
             self._after_step()  # the run was stopped during the evaluation of this step
         self.context.set_phase("training", counters.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
@@ -24,10 +24,12 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from trainer_core.config import knobs
-from trainer_core.presets import Preset
+from trainer_core.presets import Preset, group
 
 if TYPE_CHECKING:
     from trainer_core.system.hardware import MachineInfo
+
+_MAX_VISIBLE: Final = 20  # all presets without scrolling
 
 
 class PresetChooser(TranslatableWidget):
@@ -36,25 +38,29 @@ class PresetChooser(TranslatableWidget):
     def __init__(self, form: SetupForm) -> None:
         super().__init__()
         self._form = form
-        self._presets: list[Preset] = []
+        self._presets: dict[str, Preset] = {}
         self._machine: MachineInfo | None = None
         self.combo_box = set_object_name(NoScrollComboBox(), "preset")
         self.combo_box.setSizeAdjustPolicy(NoScrollComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo_box.setMinimumContentsLength(16)
+        self.combo_box.setMaxVisibleItems(_MAX_VISIBLE)
         self._summary, self._fits = label(wrap=True), label("muted", wrap=True)
         self._machine_label = label("muted", wrap=True)
         layout = vertical_layout(spacing=SPACING // 2)
         for widget in (self.combo_box, self._summary, self._fits, self._machine_label):
             layout.addWidget(widget)
         self.setLayout(layout)
-        self.combo_box.activated.connect(lambda row: form.choose_preset(self._presets[row]))
+        self.combo_box.activated.connect(lambda row: form.choose_preset(self._presets[self.combo_box.itemData(row)]))
         form.preset_changed.connect(self.retranslate)
         self.retranslate()
 
     def set_presets(self, presets: list[Preset]) -> None:
-        self._presets = presets
+        self._presets = {preset.name: preset for preset in presets}
         self.combo_box.clear()
-        self.combo_box.addItems([preset.name for preset in presets])
+        for before, preset in zip([None, *presets], presets, strict=False):
+            if before is not None and group(before.name) != group(preset.name):
+                self.combo_box.insertSeparator(self.combo_box.count())
+            self.combo_box.addItem(preset.name, preset.name)
         self.retranslate()
 
     def show_machine(self, machine: MachineInfo) -> None:
@@ -65,10 +71,9 @@ class PresetChooser(TranslatableWidget):
     def retranslate(self) -> None:
         selected, language = self._form.preset, current_language()
         self.combo_box.setAccessibleName(tr("setup.preset"))
-        for row, preset in enumerate(self._presets):
-            self.combo_box.setItemText(row, preset.localized(preset.title, language))
-        names = [preset.name for preset in self._presets]
-        self.combo_box.setCurrentIndex(names.index(selected.name) if selected.name in names else -1)
+        for name, preset in self._presets.items():
+            self.combo_box.setItemText(self.combo_box.findData(name), preset.localized(preset.title, language))
+        self.combo_box.setCurrentIndex(self.combo_box.findData(selected.name))
         fits = selected.localized(selected.fits, language)
         self._summary.setText(selected.localized(selected.summary, language))
         self._fits.setText(tr("setup.hardware", hardware=fits))

@@ -31,6 +31,7 @@ from app.widgets.basic import (
     set_object_name,
     vertical_layout,
 )
+from trainer_core.data.builtin import BUILTIN_DATASETS
 
 _VISIBLE_ROWS: Final = 2
 _MAX_RECENT: Final = 8
@@ -196,8 +197,8 @@ class SourceEditor(TranslatableWidget):
 
     def _fill_menu(self) -> None:
         self._menu.clear()
-        for place, path in enumerate(("builtin:python", "builtin:tasks", *self.recent[:_MAX_RECENT])):
-            if place == 2:
+        for place, path in enumerate((*BUILTIN_DATASETS, *self.recent[:_MAX_RECENT])):
+            if place == len(BUILTIN_DATASETS):
                 self._menu.addSeparator()
             name = formatting.format_data_source(path)
             elided = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, _MAX_MENU_WIDTH)

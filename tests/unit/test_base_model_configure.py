@@ -1,0 +1,46 @@
+"""A learning rate that suits the other method is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_base_model_source import write_model
+from trainer_core.base_model.configure import apply_base_model
+from trainer_core.config import Config
+from trainer_core.messages import Value
+from trainer_core.progress import Reporter
+
+SMALL = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+
+
+class Warnings(Reporter):
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    def warn(self, code: str, **params: Value) -> None:
+        self.codes.append(code)
+
+
+@pytest.mark.parametrize(
+    ("method", "rate", "hidden_size", "is_unusual"),
+    [
+        ("lora", 2e-5, 256, True),
+        ("lora", 2e-4, 1024, False),
+        ("full", 3e-4, 1024, True),
+        ("full", 2e-5, 1024, False),
+        ("full", 3e-4, 256, False),  # small models tolerate more
+    ],
+)
+def test_the_learning_rate_of_the_other_method_is_reported(
+    tmp_path: Path, method: str, rate: float, hidden_size: int, is_unusual: bool
+) -> None:
+    base = write_model(tmp_path / "model", {**SMALL, "hidden_size": hidden_size})
+    found = Warnings()
+    config = Config(base_model=str(base), method=method, learning_rate=rate)  # type: ignore[arg-type]
+    apply_base_model(config, found)
+    assert found.codes == (["base_model.learning_rate"] if is_unusual else [])
