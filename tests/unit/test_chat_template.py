@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from tests.unit.model_folders import FAMILIES, load_codec, load_transformers, model_folder, template
 from trainer_core.data.columns import Turn
@@ -405,6 +406,28 @@ def test_a_model_without_a_template_uses_chatml(tmp_path: Path) -> None:
     assert missing == [conversations.IM_START, conversations.IM_END]
     text = codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False)
     assert text == "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [("llama3", "<|reserved_special_token_{}|>"), ("mistral", "[control_{}]"), ("unigram", "<unused{}>")],
+)
+def test_the_tokens_of_chatml_take_the_place_of_reserved_tokens(tmp_path: Path, family: str, names: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    path = model_folder(tmp_path, family, chat_template=None) / "tokenizer.json"
+    model = Tokenizer.from_file(str(path))
+    model.add_tokens([names.format(number) for number in range(3)])
+    model.save(str(path))
+    codec, missing = tokenizer.load_user_tokenizer(path)
+    assert missing == [conversations.IM_START, conversations.IM_END]
+    ids = [model.token_to_id(names.format(number)) for number in range(2)]
+    assert [codec.tokenizer.token_to_id(name) for name in missing] == ids
+    assert codec.vocab_size == model.get_vocab_size()
+    assert codec.tokenizer.token_to_id(names.format(2)) == ids[1] + 1
+    codec.save(path)
+    encoded = codec.encode_chats([CHATS[2]])[0].ids.tolist()
+    assert set(ids) < set(encoded)
+    assert encoded == reference_ids(transformers.AutoTokenizer.from_pretrained(tmp_path), CHATS[2])[: len(encoded)]
 
 
 def test_the_template_time_is_stored_with_the_tokenizer(tmp_path: Path) -> None:

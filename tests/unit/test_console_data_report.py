@@ -109,6 +109,15 @@ def test_document_boundaries_and_omitted_tokens_are_shown() -> None:
     assert "[[a\n--- Document 2\n]]b … and 1,998 more tokens" in text
 
 
+def test_the_middle_of_a_long_prompt_is_left_out_so_that_the_answer_is_shown() -> None:
+    prompt = [protocol.Token(f"{number} ", number, False, False, 0) for number in range(900)]
+    report = with_tokens(*prompt, protocol.Token("yes", 900, True, False, 0), length=1000)
+    text = text_of(report, TerminalStyle("en", colour=False))
+    assert "1. 0 1 " in text
+    assert "38 39  … 860 861 " in text
+    assert "898 899 [[yes]] … and 99 more tokens" in text
+
+
 def test_control_characters_in_the_data_are_escaped() -> None:
     report = with_tokens(protocol.Token("\x1b[2J", 1, True, False, 0))
     bad = protocol.BadRow(path="a\x1bb", position="line 1", reason="\x1b]0;x\x07")

@@ -44,7 +44,7 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_toke
     """Copy the weights into `model`, of any floating dtype and on any device. Tied weights are copied once.
 
     Rows of embedding and head that the base model lacks, and those of `new_tokens`, which it was not trained on, become
-    the mean of the rows before them (Hewitt 2021, https://nlp.stanford.edu/~johnhew/vocab-expansion.html).
+    the mean of its rows (Hewitt 2021, https://nlp.stanford.edu/~johnhew/vocab-expansion.html).
 
     Raises `base_model.mismatch` before any weight is read, `base_model.not_finite` or `base_model.damaged`.
     """
@@ -156,9 +156,9 @@ def copy(tensor: Tensor, target: Tensor) -> None:
 @torch.no_grad()
 def _copy_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> None:
     copy(tensor, target[: len(tensor)])
-    new = sorted({*(number for number in new_tokens if number < len(target)), *range(len(tensor), len(target))})
+    new = [*(number for number in new_tokens if number < len(tensor)), *range(len(tensor), len(target))]
     if new:
-        target[new] = target[: new[0]].mean(0)
+        target[new] = target[: len(tensor)].mean(0)
 
 
 def copy_file(path: Path, model: nn.Module) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -26,11 +27,12 @@ from trainer_core.data_report_texts import (
 from trainer_core.messages import Language
 from trainer_core.messages.amounts import format_bytes
 from trainer_core.messages.data import translate_params
-from trainer_core.protocol import DataReport, SampleView, Source
+from trainer_core.protocol import DataReport, SampleView, Source, Token
 from trainer_core.texts import get
 
 _BAR_WIDTH: Final = 40  # columns of the longest bar
 _MAX_SAMPLE_CHARS: Final = 500  # characters shown of a sample
+_PROMPT_TOKENS: Final = 40  # shown at each end of a text that is not in the loss
 _START, _END = "[[", "]]"  # around tokens in the loss, without colors
 _STYLES: Final = {"heading": "bold", "learned": "green", "given": "dim", "over": "yellow"}
 
@@ -123,9 +125,11 @@ def _samples_heading(style: TerminalStyle) -> Text:
 def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
     text = Text(f"{number}. ")
     in_loss, document, shown = False, 0, 0
-    for token in sample.tokens:
+    for skipped, token in _shown_tokens(sample):
         if len(text) > _MAX_SAMPLE_CHARS:
             break
+        if skipped:
+            text.append(" … ", style=_STYLES["given"])
         if token.document != document:
             document = token.document
             text.append(f"\n--- {style.text('data.document_number', number=document + 1)}\n", style=_STYLES["given"])
@@ -134,9 +138,19 @@ def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
         in_loss = token.in_loss
         kind = _STYLES["learned" if token.in_loss else "given"] + (" bold" if token.special else "")
         text.append(escape_control_characters(token.text.replace("\n", "↵\n")), style=kind if style.colour else "")
-        shown += 1
+        shown += skipped + 1
     if not style.colour and in_loss:
         text.append(_END)
     if sample.length > shown:
         text.append(f" {style.text('data.more_tokens', count=f'{sample.length - shown:,}')}", style=_STYLES["given"])
     return text
+
+
+def _shown_tokens(sample: SampleView) -> Iterator[tuple[int, Token]]:
+    """The tokens without the middle of long prompts, each after the number of tokens that are left out before it."""
+    for in_loss, group in groupby(sample.tokens, lambda token: token.in_loss):
+        tokens = list(group)
+        left_out = 0 if in_loss else max(0, len(tokens) - 2 * _PROMPT_TOKENS)
+        for place, token in enumerate(tokens):
+            if place < _PROMPT_TOKENS or place >= _PROMPT_TOKENS + left_out:
+                yield left_out if place == _PROMPT_TOKENS + left_out else 0, token

@@ -28,6 +28,7 @@ from trainer_core.data.tokenizing.tokenizer_files import (
     post_processor_ids,
     read_config,
     read_tokenizer,
+    use_reserved_tokens,
 )
 from trainer_core.messages import TraindeckError
 from trainer_core.system import files
@@ -49,8 +50,9 @@ class EncodedChat(NamedTuple):
 def load_user_tokenizer(path: Path, thinking: conversations.Thinking = "auto") -> tuple[Codec, list[str]]:
     """A person's own tokenizer, and the tokens that were added to its vocabulary.
 
-    It gets `<|endoftext|>` if no token ends a text, and those of ChatML if it has no chat template. Raises
-    `data.bad_tokenizer`; a template that cannot be used is reported by `Codec.require_template`.
+    It gets `<|endoftext|>` if no token ends a text, and those of ChatML if it has no chat template, in the place of
+    reserved tokens if there are some. Raises `data.bad_tokenizer`; a template that cannot be used is reported by
+    `Codec.require_template`.
     """
     tokenizer, config = read_tokenizer(path), replace(read_config(path), thinking=thinking)
     before = tokenizer.get_vocab(with_added_tokens=True)
@@ -61,6 +63,7 @@ def load_user_tokenizer(path: Path, thinking: conversations.Thinking = "auto") -
         wanted.append(conversations.END_OF_TEXT)
     if config.template == conversations.CHATML_TEMPLATE:
         wanted += [conversations.IM_START, conversations.IM_END]
+        tokenizer = use_reserved_tokens(tokenizer, [name for name in wanted if tokenizer.token_to_id(name) is None])
     tokenizer.add_special_tokens([name for name in dict.fromkeys(wanted) if not known.get(name)])
     apply_bos_eos_flags(tokenizer, config)
     if config.template_path == config.path:  # no separate template file

@@ -14,6 +14,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,8 @@ from trainer_core.messages import TraindeckError
 CONFIG_FILE: Final = "tokenizer_config.json"
 TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"
 COMPANION_FILES: Final = (CONFIG_FILE, "special_tokens_map.json", "chat_template.jinja", TOOL_TEMPLATE_FILE)
+_RESERVED: Final = re.compile(r"<\|reserved_special_token_\d+\|>|<unused\d+>|\[control_\d+\]|<SPECIAL_\d+>")
+"""Tokens for own use, of Llama 3, Gemma and Mistral."""
 _MAX_FILE_BYTES: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
 
 
@@ -186,6 +189,22 @@ def read_tokenizer(path: Path) -> Tokenizer:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise bad_tokenizer_error(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
+
+
+def use_reserved_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
+    """A tokenizer with reserved tokens of its vocabulary renamed to `names`, as many as it has."""
+    if not names or not any(_RESERVED.fullmatch(one.content) for one in tokenizer.get_added_tokens_decoder().values()):
+        return tokenizer
+    document = json.loads(tokenizer.to_str())
+    reserved = [one for one in document["added_tokens"] if _RESERVED.fullmatch(one["content"])]
+    renamed = {one["content"]: name for one, name in zip(reserved, names, strict=False)}
+    for one in document["added_tokens"]:
+        if one["content"] in renamed:
+            one.update(content=renamed[one["content"]], special=True)
+    vocabulary = document["model"]["vocab"]  # Unigram has a list of pairs
+    pairs = [(renamed.get(name, name), value) for name, value in dict(vocabulary).items()]
+    document["model"]["vocab"] = dict(pairs) if isinstance(vocabulary, dict) else pairs
+    return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
 
 
 # --- tokens that the post-processor adds -----------------------------------------------------------
