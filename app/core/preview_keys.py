@@ -14,7 +14,8 @@ PreviewKey = dict[str, Any]
 """The data and each setting, by name."""
 ReportT = TypeVar("ReportT", bound=protocol.Event)
 
-# A data preview depends on the settings of the group "data" and on these.
+# A data preview depends on the settings of the group "data" and on these. The base model has tokenizer and template.
+_MODEL_KEYS: Final = ("max_seq_len", "base_model", "method", "lora_embeddings")
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
 _NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
 # Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.
@@ -34,7 +35,7 @@ def preview_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:
 
     def is_previewed(knob: Knob) -> bool:
         in_group = knob.group == "data" and knob.name not in _NOT_PREVIEWED
-        return in_group or knob.name in ("max_seq_len", *_STEP_KEYS)
+        return in_group or knob.name in (*_MODEL_KEYS, *_STEP_KEYS)
 
     return _build_key(values, data, is_previewed)
 

@@ -10,8 +10,10 @@ from trainer_core.docgen.examples import EVENTS
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def test_a_preview_depends_on_data_sequence_length_and_steps_only() -> None:
+def test_a_preview_depends_on_data_base_model_sequence_length_and_steps_only() -> None:
     key = preview_key({}, ["a"])
+    for values in ({"base_model": "org/name"}, {"method": "lora"}, {"thinking": "keep"}):
+        assert preview_key(values, ["a"]) != key, values
     for values in ({"batch_size": 3}, {"max_seq_len": 9}, {"packing": True}, {"text_column": "t"}, {"max_epochs": 2}):
         assert preview_key(values, ["a"]) != key, values
     for values in ({"learning_rate": 1.0}, {"hidden_dim": 8}, {"cache_dir": "x"}, {"seed": 4}, {"use_wandb": True}):
