@@ -103,7 +103,7 @@ SMOKE: Final = (
     "core/test_exact_resume.py::test_a_resume_after_a_stop_is_exact",
     "core/test_resume_position.py::test_a_resume_past_the_requested_length_is_rejected_without_changes",
     "core/test_exact_resume_packed.py::test_a_packed_run_resumes_exactly",
-    "core/test_fine_tuning.py::test_a_lora_run_resumes_exactly_after_a_kill_and_only_with_its_base",
+    "core/test_lora_training.py::test_a_resumed_run_is_exact_and_leaves_the_base_unchanged",
     "core/test_preset_base.py::test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resumes",
     "faults/test_kills.py",
     "faults/test_checkpoint_transaction.py",

@@ -18,8 +18,8 @@ VERSION: Final = (2, 0)
 
 Param = str | int | float | bool | None
 PhaseName = Literal[
-    "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "paused", "stopping",
-    "done", "failed",
+    "loading", "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "paused",
+    "stopping", "done", "failed",
 ]  # fmt: skip
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
 DoneReason = Literal["finished", "early_stop", "stopped", "parent_lost"]

@@ -48,6 +48,7 @@ DOUBLE_CLICK_S: Final = 1.0
 """A second Stop within this time is a double click and does not kill the trainer."""
 
 _STATE_BY_PHASE: Final[dict[PhaseName, RunState]] = {
+    "loading": RunState.PREPARING,
     "preparing": RunState.PREPARING,
     "training_base": RunState.PREPARING,
     "checking": RunState.PREPARING,

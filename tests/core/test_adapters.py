@@ -174,16 +174,16 @@ def test_a_frozen_head_has_no_gradient_and_the_adapter_the_same_one(base: Path, 
 
 def test_a_checkpoint_of_a_model_with_600_million_weights_is_small() -> None:
     values = {
-        "model_type": "llama", "vocab_size": 151_936, "hidden_size": 1024, "num_hidden_layers": 28,
-        "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 3072, "tie_word_embeddings": True,
-        "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+        "model_type": "qwen3", "vocab_size": 151_936, "hidden_size": 1024, "num_hidden_layers": 28, "head_dim": 128,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 3072, "tie_word_embeddings": True,
+        "max_position_embeddings": 40_960, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
     }  # fmt: skip
     with torch.device("meta"):
-        model = Decoder(hf_config.from_hf_config(values, "Qwen3-0.6B with as many key/value heads"))
+        model = Decoder(hf_config.from_hf_config(values, "Qwen3-0.6B"))
         adapters.set_up_tuning(model, tuning_of(lora(lora_rank=16)))
     size = sum(weight.nbytes for weight in adapters.adapter_weights(model).values())
     assert model.model.layers[0].mlp.up_proj.lora_A.default.weight.shape == (16, 1024)  # type: ignore[union-attr]
-    assert 30e6 < size < 50e6
+    assert size == 40_370_176
     assert 3 * size + 12e6 < 150e6  # with two moments and the tokenizer
 
 

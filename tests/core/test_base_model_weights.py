@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tests.core.engines import build_decoder, tiny_model_config
 from tests.core.trainer_process import ROOT
 from trainer_core.base_model.source import BaseModel, resolve
-from trainer_core.base_model.weights import identity, is_finite, load_weights, require_weights
+from trainer_core.base_model.weights import is_finite, load_weights, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, StopRequested, Unit
@@ -173,11 +173,11 @@ def test_a_stop_during_loading_is_obeyed_and_progress_ends_at_the_total(tmp_path
 
 def test_the_identity_differs_after_one_optimizer_step_and_not_after_a_copy(tmp_path: Path) -> None:
     model = build_decoder(tiny_model_config())
-    before = identity(write_shards(tmp_path / "a", stored_tensors(model)))
-    assert identity(write_shards(tmp_path / "b", stored_tensors(model))) == before
+    before = write_shards(tmp_path / "a", stored_tensors(model)).identity()
+    assert write_shards(tmp_path / "b", stored_tensors(model)).identity() == before
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight *= 1.001
-    after = identity(write_shards(tmp_path / "c", stored_tensors(model)))
+    after = write_shards(tmp_path / "c", stored_tensors(model)).identity()
     assert after.keys() == before.keys()
     assert after != before
 

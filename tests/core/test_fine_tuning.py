@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,24 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from tests.core.test_model_template import conversations_file
-from tests.core.trainer_process import TrainerResult, reached_step, read_until, run, start, text_file
+from tests.core.trainer_process import (
+    TrainerResult,
+    entered_phase,
+    finish,
+    reached_step,
+    read_until,
+    run,
+    send,
+    start,
+    text_file,
+)
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.export import hugging_face
 from trainer_core.generation import generate
 from trainer_core.messages import ExitCode
+from trainer_core.progress import NullReporter
 
 # fmt: off
 SHORT = (
@@ -26,6 +39,8 @@ SHORT = (
     "--log-steps", "1", "--eval-steps", "3", "--eval-batches", "2", "--sample-steps", "0", "--save-steps", "3",
     "--cpu-threads", "1", "--device", "cpu", "--restarts", "0", "--compile", "off",
 )
+STEPS = 60
+LONG = ("--max-steps", str(STEPS), "--eval-steps", "30", "--save-steps", "5", "--lora-dropout", "0.1")
 # fmt: on
 ARCHITECTURES = {
     "llama3": ("LlamaConfig", {"rope_theta": 500_000.0}),
@@ -56,39 +71,160 @@ def base_folder(folder: Path, family: str = "qwen3", spare_rows: int = 30, **cha
     return folder
 
 
-def fine_tune(home: Path, base: Path | str, data: Path, name: str, *arguments: str) -> TrainerResult:
+def command(home: Path, base: Path | str, data: Path, name: str, *arguments: str) -> tuple[str, ...]:
     flags = ("--base-model", str(base), "--data", str(data), "--run-dir", str(home / "runs" / name))
-    return run(home, "train", *SHORT, *flags, *arguments)
+    return ("train", *SHORT, *flags, *arguments)
+
+
+def fine_tune(home: Path, base: Path | str, data: Path, name: str, *arguments: str) -> TrainerResult:
+    return run(home, *command(home, base, data, name, *arguments))
 
 
 def checkpoint_at(home: Path, name: str, step: int) -> Path:
     return home / "runs" / name / "checkpoints" / f"step-{step:08}"
 
 
+@pytest.mark.parametrize("method", ["full", "lora"])
 @pytest.mark.parametrize("family", list(ARCHITECTURES))
-def test_transformers_loads_a_fine_tuned_model_of_each_family(tmp_path: Path, family: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    base, name = base_folder(tmp_path / "模型 base", family), "run"
-    result = fine_tune(tmp_path, base, conversations_file(tmp_path), name, "--learning-rate", "1e-30")
-    assert result.code == 0, result.stderr
-    checkpoint = checkpoint_at(tmp_path, name, 6)
-    before, after = load_file(base / "model.safetensors"), load_file(checkpoint / "model.safetensors")
-    assert before.keys() == after.keys()
-    for key, weight in before.items():  # with such a learning rate
-        torch.testing.assert_close(after[key], weight, rtol=0, atol=1e-20)
-    exported = run(tmp_path, "export", name, str(tmp_path / "exported"))
-    assert exported.code == 0, exported.stderr
-    ids = torch.arange(40).unsqueeze(0)
-    models = [transformers.AutoModelForCausalLM.from_pretrained(one) for one in (base, tmp_path / "exported")]
-    with torch.no_grad():
-        expected, actual = (model.eval()(ids).logits for model in models)
-    torch.testing.assert_close(actual, expected)
+def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
+    tmp_path: Path, family: str, method: str
+) -> None:
+    import transformers
+
+    base, data = base_folder(tmp_path / "模型 base", family), conversations_file(tmp_path)
+    options = (*LONG, "--method", method)
+    process = start(tmp_path, *command(tmp_path, base, data, "killed", *options))
+    read_until(process, reached_step(18))
+    process.kill()
+    process.communicate()
+    whole = fine_tune(tmp_path, base, data, "whole", *options)
+    assert whole.code == 0, whole.stderr
+    resumed = run(tmp_path, "train", "--resume", "killed")
+    assert resumed.code == 0, resumed.stderr
+    assert 5 <= resumed.events_of(protocol.Hello)[0].resumed_from_step < STEPS
+    checkpoint = expect_same_run(tmp_path, "killed", resumed, whole)
+    assert (checkpoint / "model.safetensors").exists() == (method == "full")
+    exported = hugging_face.export(checkpoint, tmp_path / "导出 exported", NullReporter())
+    expect_same_model(transformers.AutoModelForCausalLM.from_pretrained(base), checkpoint, exported)
     chat = [{"role": "user", "content": "Sure?"}]
-    prompts = [
-        transformers.AutoTokenizer.from_pretrained(one).apply_chat_template(chat, tokenize=False)
-        for one in (base, tmp_path / "exported")
-    ]
+    tokenizers = [transformers.AutoTokenizer.from_pretrained(folder) for folder in (base, exported)]
+    prompts = [tokenizer.apply_chat_template(chat, tokenize=False) for tokenizer in tokenizers]
     assert prompts[0] == prompts[1]
+
+
+def expect_same_run(home: Path, name: str, resumed: TrainerResult, whole: TrainerResult) -> Path:
+    """The resumed run is bit-identical to the uninterrupted one, named "whole". Returns its last checkpoint."""
+    assert resumed.losses
+    assert resumed.losses.items() <= whole.losses.items()
+    folder, expected = (checkpoint_at(home, one, STEPS) for one in (name, "whole"))
+    files = [file.name for file in expected.glob("*.safetensors")]
+    assert len(files) == 2
+    for file in files:
+        assert (folder / file).read_bytes() == (expected / file).read_bytes(), file
+    return folder
+
+
+def expect_same_model(before: Any, checkpoint: Path, exported: Path) -> None:
+    """A checkpoint and its export have the same logits here and in transformers, unlike the model that the run began
+    with."""
+    import peft
+    import transformers
+
+    load, ids = transformers.AutoModelForCausalLM.from_pretrained, torch.arange(40).unsqueeze(0)
+    with torch.no_grad():
+        logits_before = before.eval()(ids).logits
+        is_adapter = (checkpoint / "adapter_config.json").exists()
+        reference = peft.PeftModel.from_pretrained(before, checkpoint) if is_adapter else load(checkpoint)
+        expected = reference.eval()(ids).logits
+        ours = generate.load_model(checkpoint, torch.device("cpu")).model
+        for actual in (ours(ids), load(exported).eval()(ids).logits):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert (expected - logits_before).abs().max() > 1e-3
+
+
+def test_a_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_path: Path) -> None:
+    base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
+    assert fine_tune(tmp_path, base, data, "run").code == 0
+    moved = base.rename(tmp_path / "移动 moved")
+    resume = ("train", "--resume", "run", "--max-steps", "8")
+    refused = run(tmp_path, *resume)
+    assert (refused.error.code, refused.code) == ("resume.no_base", ExitCode.USAGE)
+    assert refused.error.params == {"base": str(base)}
+    resumed = run(tmp_path, *resume, "--base-model", str(moved))
+    assert resumed.code == 0, resumed.stderr
+    assert list(resumed.losses) == [7, 8]
+    assert not resumed.events_of(protocol.Warn)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_run_that_was_paused_and_stopped_resumes_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
+    options = (*LONG, "--method", method)
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
+    controlled = (*command(tmp_path, base, data, "stopped", *options), "--control", "stdin")
+    process = start(tmp_path, *controlled, stdin=subprocess.PIPE)
+    read_until(process, reached_step(3))
+    send(process, protocol.Pause(id=1))
+    read_until(process, entered_phase("paused"))
+    send(process, protocol.Resume(id=2))
+    read_until(process, entered_phase("training"))
+    send(process, protocol.Stop(id=3))
+    stopped = finish(process)
+    assert stopped.code == ExitCode.STOPPED, stopped.stderr
+    assert "bytes to memory" in (tmp_path / "runs" / "stopped" / "log.txt").read_text(encoding="utf-8")
+    (done,) = stopped.events_of(protocol.Done)
+    assert 3 <= done.steps < STEPS
+    resumed = run(tmp_path, "train", "--resume", "stopped")
+    assert resumed.events_of(protocol.Hello)[0].resumed_from_step == done.steps
+    expect_same_run(tmp_path, "stopped", resumed, fine_tune(tmp_path, base, data, "whole", *options))
+
+
+def test_a_lora_run_is_the_base_model_of_another(tmp_path: Path) -> None:
+    import peft
+    import transformers
+
+    base, data = base_folder(tmp_path / "模型 base"), conversations_file(tmp_path)
+    assert fine_tune(tmp_path, base, data, "first", "--method", "lora").code == 0
+    second = fine_tune(tmp_path, "first", data, "second", "--method", "lora", "--lora-variant", "rslora")
+    assert second.code == 0, second.stderr
+    first, checkpoint = (checkpoint_at(tmp_path, name, 6) for name in ("first", "second"))
+    reference = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), first)
+    exported = hugging_face.export(checkpoint, tmp_path / "exported", NullReporter())
+    expect_same_model(reference.merge_and_unload(), checkpoint, exported)
+    weights = load_file(base / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, base / "model.safetensors", {"format": "pt"})
+    refused = run(tmp_path, "train", "--resume", "first", "--max-steps", "9")
+    assert (refused.error.code, refused.code) == ("checkpoint.other_base", ExitCode.USAGE)
+    shutil.rmtree(base)
+    refused = fine_tune(tmp_path, "second", data, "third")
+    assert (refused.error.code, refused.error.params["base"]) == ("checkpoint.no_base", str(base))
+
+
+def test_an_adapter_made_by_peft_is_a_base_model(tmp_path: Path) -> None:
+    import peft
+    import transformers
+
+    base = base_folder(tmp_path / "模型 base")
+    config = peft.LoraConfig(
+        r=4, target_modules=["q_proj", "down_proj"], rank_pattern={"down_proj": 2}, alpha_pattern={"q_proj": 5},
+        init_lora_weights=False, task_type="CAUSAL_LM",
+    )  # fmt: skip
+    theirs = peft.get_peft_model(transformers.AutoModelForCausalLM.from_pretrained(base), config)
+    theirs.save_pretrained(tmp_path / "适配器 adapter")
+    data = conversations_file(tmp_path)
+    result = fine_tune(tmp_path, tmp_path / "适配器 adapter", data, "run", "--learning-rate", "1e-30")
+    assert result.code == 0, result.stderr
+    (ready,) = result.events_of(protocol.Ready)
+    assert ready.trainable_parameters == ready.parameters
+    trained, merged = (
+        load_file(checkpoint_at(tmp_path, "run", 6) / "model.safetensors"),
+        theirs.merge_and_unload().state_dict(),
+    )
+    for name, weight in trained.items():
+        torch.testing.assert_close(weight, merged[name], rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_continues_from_another_run_with_other_data(tmp_path: Path) -> None:
@@ -102,67 +238,9 @@ def test_a_run_continues_from_another_run_with_other_data(tmp_path: Path) -> Non
     )
     assert all(torch.equal(second_weights[key], weight) for key, weight in first_weights.items())
     written = yaml.safe_load((tmp_path / "runs" / "second" / "config.yaml").read_text(encoding="utf-8"))
+    phases = [event.phase for event in second.events_of(protocol.Phase)]
+    assert phases[:4] == ["loading", "preparing", "loading", "training"]
     assert (written["base_model"], written["hidden_dim"]) == (str(checkpoint_at(tmp_path, "first", 6)), 48)
-
-
-def test_a_fine_tuned_run_resumes_exactly(tmp_path: Path) -> None:
-    base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
-    assert fine_tune(tmp_path, base, data, "whole").code == 0
-    assert fine_tune(tmp_path, base, data, "parts").code == 0
-    shutil.rmtree(checkpoint_at(tmp_path, "parts", 6))
-    resumed = run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "parts"))
-    assert resumed.code == 0, resumed.stderr
-    assert list(resumed.losses) == [4, 5, 6]
-    whole, parts = (load_file(checkpoint_at(tmp_path, name, 6) / "model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(parts[key], weight) for key, weight in whole.items())
-
-
-def test_peft_and_transformers_compute_the_logits_of_a_lora_run(tmp_path: Path) -> None:
-    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
-    base = base_folder(tmp_path / "模型 base")
-    result = fine_tune(tmp_path, base, conversations_file(tmp_path), "run", "--method", "lora")
-    assert result.code == 0, result.stderr
-    (ready,) = result.events_of(protocol.Ready)
-    assert 0 < ready.trainable_parameters < ready.parameters / 2
-    checkpoint = checkpoint_at(tmp_path, "run", 6)
-    assert not (checkpoint / "model.safetensors").exists()
-    assert run(tmp_path, "export", "run", str(tmp_path / "exported")).code == 0
-    load = transformers.AutoModelForCausalLM.from_pretrained
-    with_adapter = peft.PeftModel.from_pretrained(load(base), checkpoint)
-    ids = torch.arange(40).unsqueeze(0)
-    with torch.no_grad():
-        before, expected, exported = (
-            model.eval()(ids).logits for model in (load(base), with_adapter, load(tmp_path / "exported"))
-        )
-    ours, _, _ = generate.load_model(checkpoint, torch.device("cpu"))
-    with torch.no_grad():
-        actual = ours(ids)
-    assert (expected - before).abs().max() > 1e-3
-    torch.testing.assert_close(exported, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_lora_run_resumes_exactly_after_a_kill_and_only_with_its_base(tmp_path: Path) -> None:
-    base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
-    options = ("--method", "lora", "--lora-dropout", "0.1", "--max-steps", "12")
-    assert fine_tune(tmp_path, base, data, "whole", *options).code == 0
-    flags = ("--base-model", str(base), "--data", str(data), "--run-dir", str(tmp_path / "runs" / "killed"))
-    process = start(tmp_path, "train", *SHORT, *flags, *options)
-    read_until(process, reached_step(7))
-    process.kill()
-    process.communicate()
-    shutil.copytree(tmp_path / "runs" / "killed", tmp_path / "runs" / "moved")
-    resumed = run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "killed"))
-    assert resumed.code == 0, resumed.stderr
-    assert (resumed.events_of(protocol.Hello)[0].resumed_from_step or 0) >= 3
-    for name in ("adapter_model.safetensors", "optimizer.safetensors"):
-        files = [checkpoint_at(tmp_path, one, 12) / name for one in ("whole", "killed")]
-        assert files[0].read_bytes() == files[1].read_bytes()
-    weights = load_file(base / "model.safetensors")
-    weights["model.norm.weight"] += 1
-    save_file(weights, base / "model.safetensors", {"format": "pt"})
-    refused = run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "moved"))
-    assert (refused.error.code, refused.code) == ("checkpoint.other_base", ExitCode.USAGE)
 
 
 def test_lora_without_a_base_model_is_refused(tmp_path: Path) -> None:
@@ -250,11 +328,14 @@ def test_lora_without_embeddings_is_refused_for_new_tokens_in_chats_alone(tmp_pa
     assert adapted.code == 0, adapted.stderr
 
 
-def test_the_check_measures_the_base_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_the_check_measures_the_base_model(tmp_path: Path, method: str) -> None:
     base = base_folder(tmp_path / "base")
-    arguments = (*SHORT, "--base-model", str(base), "--data", str(conversations_file(tmp_path)))
+    arguments = (*SHORT, "--base-model", str(base), "--data", str(conversations_file(tmp_path)), "--method", method)
     result = run(tmp_path, "check", *arguments, "--output", "json")
     assert result.code == 0, result.stderr
     (report,) = result.events_of(protocol.CheckReport)
     weights = load_file(base / "model.safetensors")
-    assert report.parameters == sum(weight.numel() for weight in weights.values())
+    total = sum(weight.numel() for weight in weights.values())
+    assert report.parameters == total if method == "full" else report.parameters > total
+    assert (report.checkpoint_bytes < 12 * total) == (method == "lora")

@@ -143,7 +143,7 @@ def test_another_base_model_is_refused(trained: Trainer, tmp_path: Path) -> None
         with pytest.raises(TraindeckError) as caught:
             use()
         assert caught.value.code == "checkpoint.other_base"
-    base.unlink()
+    base.parent.rename(tmp_path / "moved")
     with pytest.raises(TraindeckError) as caught:
         export(folder, tmp_path)
     assert caught.value.code == "checkpoint.no_base"

@@ -105,7 +105,7 @@ def test_a_model_is_downloaded_with_what_training_needs_and_nothing_else(server:
     assert base.origin == f"{MODEL}@{COMMIT}"
     assert base.weights == ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
     total = sum(len(content) for name, content in model_files().items() if name in WANTED)
-    assert recorder.reported[-1] == ("preparing", total, total, "bytes")
+    assert recorder.reported[-1] == ("loading", total, total, "bytes")
     assert [done for _, done, _, _ in recorder.reported] == sorted(done for _, done, _, _ in recorder.reported)
     assert not list(cache.rglob("*.incomplete"))
 

@@ -140,6 +140,48 @@ def test_an_unusable_folder_is_refused_with_one_sentence(
     assert parameter in str(error)
 
 
+def write_adapter(folder: Path, base: Path | str) -> Path:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}), encoding="utf-8")
+    save_file({"a": np.zeros(4, dtype=np.float32)}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_an_adapter_is_a_base_model_with_the_weights_of_its_own(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "模型")
+    first = write_adapter(tmp_path / "first", model)
+    second = write_adapter(tmp_path / "second", first)
+    base = resolve(str(second), NullReporter())
+    assert (base.folder, base.origin, base.adapters) == (model, str(second), (first, second))
+    before = base.identity()
+    save_file({"a": np.ones(4, dtype=np.float32)}, first / "adapter_model.safetensors")
+    assert before.keys() == base.identity().keys()
+    assert before != base.identity()
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (
+            lambda folder: (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin"),
+            "base_model.pickled",
+        ),
+        (lambda folder: (folder / "adapter_model.safetensors").unlink(), "base_model.no_weights"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "checkpoint.no_base"),
+    ],
+    ids=["pickled", "no weights", "no base"],
+)
+def test_an_unusable_adapter_is_refused(tmp_path: Path, damage: Callable[[Path], object], code: str) -> None:
+    folder = write_adapter(tmp_path / "adapter", write_model(tmp_path / "model"))
+    damage(folder)
+    assert refusal(folder).code == code
+
+
+def test_an_adapter_that_names_itself_as_its_base_model_is_refused(tmp_path: Path) -> None:
+    error = refusal(write_adapter(tmp_path / "adapter", tmp_path / "adapter"))
+    assert error.code in ("checkpoint.bad_adapter", "base_model.damaged")
+
+
 @pytest.mark.parametrize("model_type", ["chatglm", None])
 def test_a_model_that_needs_remote_code_is_refused(tmp_path: Path, model_type: str | None) -> None:
     config = {"model_type": model_type, "auto_map": {"AutoModelForCausalLM": "modeling_chatglm.Model"}}

@@ -187,10 +187,10 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
             check(file.name)
 
     def report(control: Control) -> None:
-        reporter.progress("preparing", min(there + control.received, total), total, "bytes")
+        reporter.progress("loading", min(there + control.received, total), total, "bytes")
 
     run_cancellable(work, reporter, report)
-    reporter.progress("preparing", total, total, "bytes")
+    reporter.progress("loading", total, total, "bytes")
     if plan.reference is not None:
         with files.translate_os_errors(plan.reference):
             files.write_atomic(plan.reference, plan.folder.name.encode("ascii"))

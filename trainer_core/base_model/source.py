@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.base_model import download, hub, modelscope, weight_files
+from trainer_core.base_model.weight_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
 
 CONFIG_FILE: Final = "config.json"
+_STATE_FILE: Final = "state.json"  # of a checkpoint; records its base model
+_NOT_FOUND: Final = ("base_model.not_found", "base_model.no_config", "hub.offline", "hub.not_found")
 _HUB_NAME: Final = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+(?:/[\w.-]+)*))?", re.ASCII)
 
 
@@ -25,22 +29,34 @@ class BaseModel:
     config: dict[str, Any]  # content of config.json; untrusted
     origin: str  # absolute path, or `ORG/NAME@COMMIT`; `resolve(origin)` finds the same model again
     weights: tuple[str, ...]  # names of the safetensors files in the folder
+    adapters: tuple[Path, ...] = ()  # folders of LoRA adapters to add to the weights, in this order
+
+    def identity(self) -> dict[str, str]:
+        """Hash of each weight file, to recognize the model again: see `weight_files.identity`."""
+        hashes = weight_files.identity(self.folder, self.weights)
+        for number, folder in enumerate(self.adapters, 1):
+            hashes[f"{ADAPTER_FILE} {number}"] = weight_files.identity(folder, [ADAPTER_FILE])[ADAPTER_FILE]
+        return hashes
 
 
 def resolve(text: str, reporter: Reporter, endpoint: str = "", send_token: bool = False) -> BaseModel:
     """The base model that `text` names; downloads it if necessary.
 
-    `text`: a model folder, a checkpoint, a run by folder or name (its newest valid checkpoint), or
-    `ORG/NAME[@REVISION]` of the Hugging Face Hub or, after `modelscope:`, of ModelScope. What exists on disk wins.
-    `endpoint`: a mirror of the Hub. The user's token is sent to a mirror only with `send_token`. Headers of the weights
-    are checked, and the hashes of a checkpoint and of what is downloaded. No code of a model is ever run.
+    `text`: a model folder, a checkpoint, a run by folder or name (its newest valid checkpoint), the folder of a LoRA
+    adapter, whose base model is resolved in turn, or `ORG/NAME[@REVISION]` of the Hugging Face Hub or, after
+    `modelscope:`, of ModelScope. What exists on disk wins. `endpoint`: a mirror of the Hub. The user's token is sent to
+    a mirror only with `send_token`. Headers of the weights are checked, and the hashes of a checkpoint and of what is
+    downloaded. No code of a model is ever run.
 
-    Raises `base_model.*`, `hub.*`, `disk.*`, `checkpoint.damaged`, `run.no_checkpoint` or `model.unsupported`, and
+    Raises `base_model.*`, `hub.*`, `disk.*`, `checkpoint.*`, `run.no_checkpoint` or `model.unsupported`, and
     `StopRequested`.
     """
     folder = find_folder(text)
     if folder is not None:
-        return _from_folder(folder, reporter)
+        folder = _model_folder(folder, reporter)
+        if (folder / ADAPTER_CONFIG_FILE).is_file():
+            return _with_adapter(folder, lambda base: resolve(base, reporter, endpoint, send_token))
+        return BaseModel(folder, read_config(folder), str(folder), weight_files.find_weights(folder))
     name = _HubName.parse(text)
     cached = name.find_cached()
     if cached is None:
@@ -108,17 +124,39 @@ def _check_file(folder: Path, name: str) -> None:
         read_config(folder)
 
 
-def _from_folder(folder: Path, reporter: Reporter) -> BaseModel:
+def _model_folder(folder: Path, reporter: Reporter) -> Path:
+    """The folder itself if it holds a model or an adapter, or the newest valid checkpoint of a run."""
     if (folder / checkpoint_dir.MANIFEST).is_file():
         problem = checkpoint_dir.find_problem(folder)
         if problem:
             raise TraindeckError("checkpoint.damaged", path=str(folder), reason=problem)
-    elif not (folder / CONFIG_FILE).is_file():
+    elif not any((folder / name).is_file() for name in (CONFIG_FILE, ADAPTER_CONFIG_FILE)):
         if not run_dir.RunDir(folder).exists():
             raise TraindeckError("base_model.no_config", path=str(folder), file=CONFIG_FILE)
-        folder = run_dir.find_checkpoint(str(folder), run_dir.runs_root(), reporter.warn)
-    config = read_config(folder)
-    return BaseModel(folder, config, str(folder), weight_files.find_weights(folder))
+        return run_dir.find_checkpoint(str(folder), run_dir.runs_root(), reporter.warn)
+    return folder
+
+
+def _with_adapter(folder: Path, resolve_base: Callable[[str], BaseModel]) -> BaseModel:
+    """The base model of an adapter, with the adapter.
+
+    Raises `checkpoint.no_base`, `checkpoint.other_base` if a checkpoint's base model has changed, and errors of both.
+    """
+    weight_files.find_weights(folder, ADAPTER_FILE)
+    name = str(weight_files.read_json(folder / ADAPTER_CONFIG_FILE).get("base_model_name_or_path"))
+    try:
+        base = resolve_base(name)
+    except RecursionError as error:
+        raise TraindeckError("checkpoint.bad_adapter", path=str(folder), reason="it is its own base model") from error
+    except TraindeckError as error:
+        if error.code not in _NOT_FOUND:
+            raise
+        raise TraindeckError("checkpoint.no_base", error.code, path=str(folder), base=name) from error
+    state = folder / _STATE_FILE
+    recorded = weight_files.read_json(state).get("base") if state.is_file() else None
+    if isinstance(recorded, dict) and recorded.get("identity") != base.identity():
+        raise TraindeckError("checkpoint.other_base", path=str(folder), base=base.origin)
+    return replace(base, origin=str(folder), adapters=(*base.adapters, folder))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

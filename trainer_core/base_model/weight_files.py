@@ -22,6 +22,8 @@ from trainer_core.system import files
 
 SINGLE_FILE: Final = "model.safetensors"
 INDEX_FILE: Final = "model.safetensors.index.json"
+ADAPTER_FILE: Final = "adapter_model.safetensors"  # of PEFT
+ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
 PICKLED_SUFFIXES: Final = (".bin", ".pt", ".pth", ".ckpt")
 _LENGTH_BYTES: Final = 8
 _SAMPLE_BYTES: Final = 4096
@@ -38,22 +40,22 @@ class TensorEntry:
     size: int  # bytes
 
 
-def find_weights(folder: Path) -> tuple[str, ...]:
-    """Names of the safetensors files of a model folder, each complete.
+def find_weights(folder: Path, single: str = SINGLE_FILE) -> tuple[str, ...]:
+    """Names of the safetensors files of a model or, with `single` `ADAPTER_FILE`, of an adapter, each complete.
 
-    As in transformers, `model.safetensors` is preferred to shards. Raises `base_model.no_weights`,
+    As in transformers, a single file is preferred to shards. Raises `base_model.no_weights`,
     `base_model.pickled`, `base_model.missing_file` or `base_model.damaged`.
     """
     names: Sequence[str]
-    if (folder / SINGLE_FILE).is_file():
-        names = [SINGLE_FILE]
+    if (folder / single).is_file():
+        names = [single]
     elif (folder / INDEX_FILE).is_file():
         names = _shards(folder)
     else:
         pickled = sorted(entry.name for entry in folder.iterdir() if entry.suffix in PICKLED_SUFFIXES)
         if pickled:
             raise TraindeckError("base_model.pickled", path=str(folder), file=pickled[0])
-        raise TraindeckError("base_model.no_weights", path=str(folder), file=SINGLE_FILE)
+        raise TraindeckError("base_model.no_weights", path=str(folder), file=single)
     for name in names:
         if not (folder / name).is_file():
             raise TraindeckError("base_model.missing_file", path=str(folder), file=name)

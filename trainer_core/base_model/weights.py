@@ -15,7 +15,6 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from trainer_core.base_model import weight_files
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weight_files import TensorEntry, damage_errors, read_header
 from trainer_core.messages import TraindeckError
@@ -63,12 +62,7 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_toke
                 elif name in targets:
                     copy(tensor, targets[name])
                 done += entries[name].size
-                reporter.progress("preparing", done, total, "bytes")
-
-
-def identity(base: BaseModel) -> dict[str, str]:
-    """Hash of each weight file, to recognize the base model again: see `weight_files.identity`."""
-    return weight_files.identity(base.folder, base.weights)
+                reporter.progress("loading", done, total, "bytes")
 
 
 def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from trainer_core.base_model.weight_files import ADAPTER_FILE
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
 from trainer_core.messages import Language, TraindeckError
@@ -26,7 +27,6 @@ from trainer_core.system import files
 
 _REQUIRED_FILES: Final = ("config.json", "tokenizer.json", "model.safetensors")
 _EXPORTED_FILES: Final = ("tokenizer_config.json", *_REQUIRED_FILES)  # nothing else: the checkpoint may be untrusted
-ADAPTER_FILE: Final = "adapter_model.safetensors"  # of PEFT
 _CHUNK: Final = 4 * 1024 * 1024
 _OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
 _TEMPERATURE: Final = 0.8  # the default of `generate`

@@ -20,12 +20,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from trainer_core.base_model import weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.system import files
 
-ADAPTER_FILE: Final = "adapter_model.safetensors"
-ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
+ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
+ADAPTER_CONFIG_FILE: Final = weight_files.ADAPTER_CONFIG_FILE
 PREFIX: Final = "base_model.model."  # of names in the file
 _ADAPTER_NAME: Final = "default"  # peft's; not in the file
 _MAX_RANK: Final = 4096
@@ -210,7 +211,7 @@ def _bad_adapter(folder: Path, reason: object) -> TraindeckError:
 
 @torch.no_grad()
 def merge(model: Decoder) -> None:
-    """Add the adapter to the weights of the model, which then has its plain structure again."""
+    """Add the adapter to the weights of the model. It has its plain structure again, and all weights are trained."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for name, module in list(model.named_modules()):
@@ -219,6 +220,7 @@ def merge(model: Decoder) -> None:
             path, _, last = name.rpartition(".")
             setattr(model.get_submodule(path), last, module.get_base_layer())
     del model.peft_config
+    model.requires_grad_(True)
 
 
 def merged_weight(name: str, weight: Tensor, adapter: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensor:
@@ -227,14 +229,17 @@ def merged_weight(name: str, weight: Tensor, adapter: Mapping[str, Tensor], conf
     LoRA (Hu et al. 2021): W + s B A with s = alpha / r, in rsLoRA (Kalajdzievski 2023) alpha / sqrt(r). In DoRA (Liu et
     al. 2024) each row of that sum is scaled to its trained magnitude.
     """
+    from peft.utils.other import get_pattern_key
+
     if PREFIX + name in adapter:  # trained embeddings
         return adapter[PREFIX + name].to(weight.dtype)
     layer = PREFIX + name.removesuffix(".weight")
     if f"{layer}.lora_A.weight" not in adapter:
         return weight
     a, b = adapter[f"{layer}.lora_A.weight"].float(), adapter[f"{layer}.lora_B.weight"].float()
-    rank = a.shape[0]
-    scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    rank, alphas = a.shape[0], dict(config.get("alpha_pattern") or {})
+    alpha = float(alphas.get(get_pattern_key(list(alphas), layer), config["lora_alpha"]))
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     merged = torch.addmm(weight.float(), b, a, alpha=scale)
     magnitude = adapter.get(f"{layer}.lora_magnitude_vector")
     if magnitude is not None:

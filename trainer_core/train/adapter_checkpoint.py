@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from trainer_core.train.checkpoint_writer import write_tensors
 
 def base_of(base: BaseModel) -> dict[str, Any]:
     """What `TrainState.base` holds of a base model."""
-    return {"origin": base.origin, "identity": weight_files.identity(base.folder, base.weights)}
+    return {"origin": base.origin, "identity": base.identity()}
 
 
 def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
@@ -36,27 +36,22 @@ def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
         raise TraindeckError("checkpoint.other_base", path=str(folder), base=str(base.get("origin", "-")))
 
 
-def find_base(folder: Path, reporter: Reporter) -> BaseModel:
-    """The base model of a checkpoint. Raises `checkpoint.no_base` or `checkpoint.other_base`."""
-    origin = str(read_base(folder).get("origin", ""))
-    try:
-        base = source.resolve(origin, reporter)
-    except TraindeckError as error:
-        raise TraindeckError("checkpoint.no_base", error.code, path=str(folder), base=origin) from error
-    require_same_base(folder, base_of(base))
-    return base
+def load_base(base: BaseModel, model: Decoder, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
+    """Load the weights of a base model with its adapters merged. Raises as `load_weights`, `checkpoint.bad_adapter`."""
+    load_weights(base, model, reporter, new_tokens)
+    for folder in base.adapters:
+        adapters.load_adapter(folder, model)
+        adapters.merge(model)
 
 
 def load_merged(folder: Path, config: ModelConfig) -> Decoder:
-    """The base model with the adapter added. Raises as `find_base`, `base_model.*` or `checkpoint.bad_adapter`."""
+    """The base model of a checkpoint with the adapter merged. Raises as `source.resolve` and `load_base`."""
     reporter = NullReporter()
-    base = find_base(folder, reporter)
+    base = source.resolve(str(folder), reporter)
     with torch.device("meta"):
         require_weights(base, Decoder(config))  # before memory is allocated
     model = Decoder(config)
-    load_weights(base, model, reporter)
-    adapters.load_adapter(folder, model)
-    adapters.merge(model)
+    load_base(base, model, reporter)
     return model
 
 
@@ -65,8 +60,8 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
 
     Raises as `load_merged`, and `OSError`.
     """
-    base, config = find_base(folder, reporter), adapters.read_adapter_config(folder)
-    adapter = load_file(folder / adapters.ADAPTER_FILE)
+    base = source.resolve(str(folder), reporter)
+    merged = [(load_file(one / adapters.ADAPTER_FILE), adapters.read_adapter_config(one)) for one in base.adapters]
     entries = {}
     for name in base.weights:
         with weight_files.damage_errors(base.folder / name):
@@ -77,8 +72,9 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
         if entry.dtype in DTYPES
     }
     for name, weight in shapes.items():  # trained embeddings may have more rows
-        if (trained := adapter.get(adapters.PREFIX + name)) is not None:
-            shapes[name] = weight.new_empty(trained.shape)
+        for adapter, _ in merged:
+            if (trained := adapter.get(adapters.PREFIX + name)) is not None:
+                shapes[name] = weight.new_empty(trained.shape)
     total, done = sum(tensor.nbytes for tensor in shapes.values()), 0
 
     def read(name: str) -> torch.Tensor:
@@ -88,7 +84,9 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
             ((_, weight),) = read_tensors(entry.path, {name: entry}, reporter)
         done += weight.nbytes
         reporter.progress("saving", done, total, "bytes")
-        return adapters.merged_weight(name, weight, adapter, config)
+        for adapter, config in merged:
+            weight = adapters.merged_weight(name, weight, adapter, config)
+        return weight
 
     with files.translate_os_errors(target, total):
         if files.free_bytes(target.parent) < total:

@@ -80,11 +80,14 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
         with beside(config, run, context) as join:
             try:
                 context.emit(_hello_event(plan, device, precision.name, first_step))
+                context.set_phase("loading" if config.base_model else "preparing")
+                config = _apply_base_model(config, context, resumes=source is not None)
                 context.set_phase("preparing")
-                config = apply_base_model(config, context)
                 prepared = prepare(config, context)
                 config = choose_batch(config, prepared, context, source is None)
                 ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
+                if config.base_model:
+                    context.set_phase("loading")
                 trainer = Trainer(config, prepared, run, context, device, precision, ranks)
                 if source is not None:
                     trainer.resume(source)
@@ -105,6 +108,15 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
                 raise
             context.set_phase("done", done.steps)
             context.emit(done)
+
+
+def _apply_base_model(config: Config, context: RunContext, resumes: bool) -> Config:
+    try:
+        return apply_base_model(config, context)
+    except TraindeckError as error:
+        if resumes and error.code == "base_model.not_found":
+            raise TraindeckError("resume.no_base", error.code, base=config.base_model) from error
+        raise
 
 
 def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, str]]]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from trainer_core import protocol
 from trainer_core.base_model.source import resolve
-from trainer_core.base_model.weights import load_weights
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
@@ -104,7 +103,8 @@ class TrainingStep:
         shape = model_config_of(config, self.prepared.vocab_size)
         model = build_decoder(self.device, shape, initialize=base is None)
         if base is not None:
-            load_weights(base, model, self.context, read_new_tokens(self.prepared.folder).values())
+            new_tokens = read_new_tokens(self.prepared.folder).values()
+            adapter_checkpoint.load_base(base, model, self.context, new_tokens)
         adapters.set_up_tuning(model, tuning_of(config))
         return model, adapter_checkpoint.base_of(base) if base is not None else {}
 
