@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tests.prepared_data import prepare_files
+from tests.unit.model_folders import load_codec
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, SequenceDataset
 from trainer_core.data.report.report import report_prepared_data
@@ -100,6 +101,15 @@ def test_token_texts_join_to_the_text(codec: Codec, text: str) -> None:
 
 def test_a_character_of_several_tokens_is_shown_at_the_first(codec: Codec) -> None:
     assert decode_tokens(codec, codec.encode("a🙂b")) == ["a", "🙂", "", "", "", "b"]
+
+
+@pytest.mark.parametrize("family", ["gemma", "mistral", "llama2", "unigram"])
+def test_a_long_run_of_byte_tokens_is_shown_as_its_text(family: str) -> None:
+    text = "什么是过拟合？怎样避免它😀" * 3
+    codec = load_codec(family)
+    ids = codec.encode(text)
+    assert len(ids) > 2 * len(text)
+    assert "".join(decode_tokens(codec, ids)).strip() == text
 
 
 def test_invalid_bytes_do_not_delay_the_following_text(codec: Codec) -> None:

@@ -79,8 +79,9 @@ def decode_tokens(codec: Codec, ids: Sequence[int]) -> list[str]:
         if not is_complete and place + 1 < len(ids):
             continue
         texts[first] = text[known:]
-        first, known = place + 1, len(text)
-        if place + 1 - start >= _CONTEXT_TOKENS:
-            start = place
+        known = len(text)
+        if place + 1 - start >= _CONTEXT_TOKENS:  # not within a character: byte fallback decodes runs of bytes together
+            start = first
             known = len(codec.decode(ids[start : place + 1], skip_special_tokens=False))
+        first = place + 1
     return texts
