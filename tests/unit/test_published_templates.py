@@ -169,6 +169,24 @@ def test_kept_reasoning_is_in_the_prompt_of_the_next_answer(tmp_path: Path) -> N
                 assert normalize(codec, answer["content"].partition("</think>")[0]) in text
 
 
+def test_reasoning_beside_a_tool_call_is_left_out_if_the_template_rejects_text_there(tmp_path: Path) -> None:
+    path = model_folder(tmp_path, "mistral-tools", chat_template=template("published/mistral_v3")) / "tokenizer.json"
+    codec, _ = load_user_tokenizer(path, "keep")
+    call = {"id": "call00001", "type": "function", "function": {"name": "now", "arguments": {}}}
+    messages: list[Message] = [
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": "", "tool_calls": [call], "reasoning_content": "I need the time."},
+        {"role": "tool", "tool_call_id": "call00001", "content": "12:00"},
+        {"role": "assistant", "content": "Noon.", "reasoning_content": "It is 12:00."},
+    ]
+    encoded = codec.encode_chats([extract_turns({"messages": messages, "tools": TOOLS}, MAPPING)])[0]
+    texts = [codec.decode(encoded.ids[slice(*span)]).strip() for span in encoded.spans]
+    assert texts == [
+        '[{"name": "now", "arguments": {}, "id": "call00001"}]',
+        "<think>\nIt is 12:00.\n</think>\n\nNoon.",
+    ]
+
+
 def test_an_answer_of_reasoning_alone_is_refused_if_reasoning_is_dropped(tmp_path: Path) -> None:
     codec, _ = load_user_tokenizer(write_model(tmp_path, "qwen3") / "tokenizer.json", "drop")
     with pytest.raises(TraindeckError, match="only reasoning"):

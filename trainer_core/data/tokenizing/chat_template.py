@@ -245,9 +245,10 @@ class ChatTemplate:
         validate_turns(turns)
         if any(character in part for turn in turns for part in turn for character in _RESERVED):
             raise chat_refused_error("it has one of the characters U+10FFFB to U+10FFFD")
-        turns = with_reasoning(turns, self._thinking)
+        reasoned = with_reasoning(turns, self._thinking)
         if self._thinking == "keep":
-            turns = self._hide_reasoning(turns, prompt)
+            reasoned = self._hide_reasoning(self._drop_unsupported_text(reasoned, turns), prompt)
+        turns = reasoned
         escaped = tuple(
             (turn[0], *(self._spelled.sub(rf"\g<0>{_ESCAPE}", part) for part in turn[1:])) for turn in turns
         )
@@ -259,6 +260,14 @@ class ChatTemplate:
         if self._special_pattern.findall(text) != self._special_pattern.findall(neutral):
             raise _untraceable_error()
         return text
+
+    def _drop_unsupported_text(self, reasoned: Sequence[Turn], turns: Sequence[Turn]) -> list[Turn]:
+        """`reasoned`, with the turn in `turns` where the template rejects text beside tool calls (Mistral)."""
+        tools = [turn for turn in turns[:1] if turn[0] == TOOLS_ROLE]
+        return [
+            turn if one != turn and "tool_calls" in turn_fields(turn) and not self._find_call_end(one, tools) else one
+            for one, turn in zip(reasoned, turns, strict=True)
+        ]
 
     def _hide_reasoning(self, turns: Sequence[Turn], prompt: bool) -> Sequence[Turn]:
         """The conversation with escaped tags around the reasoning that the template would remove."""
