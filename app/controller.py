@@ -86,7 +86,7 @@ class Controller(QObject):
         self.notifier = Notifier(window, self.active_run, self.desktop_status, self._settings)
         self.setup_controller = SetupController(
             self.form, window, self._settings, self.active_run, self.check_job, self.preview_job,
-            start_run=self.start_run, find_blocker=self._find_blocker,
+            start_run=self.start_run, find_blocker=self._find_blocker, history=self._history,
         )  # fmt: skip
         self._refresh_throttle = RefreshThrottle()
         self._timer = QTimer(self, interval=self._refresh_throttle.interval_ms)
@@ -144,6 +144,7 @@ class Controller(QObject):
         run.ended.connect(self._on_run_ended)
         self._run_viewer.changed.connect(self.render)
         self._list_task.finished.connect(self._run_viewer.offer_interrupted)
+        self._list_task.finished.connect(self.setup_controller.list_runs)
         queue.message_ready.connect(self.window.run_bar.show_queue_message)
         queue.changed.connect(lambda: self.window.set_queue_count(len(queue.queue.waiting)))
         queue.held_after_failure.connect(lambda: self.notifier.notify(tr("window.queue_paused")))
@@ -223,6 +224,8 @@ class Controller(QObject):
             if not source.startswith("builtin:"):
                 self._settings.add_recent_data(source)
         self.window.setup.data.recent = self._settings.recent_data
+        if Path(self.form.base_model).is_absolute():
+            self._settings.add_recent_model(self.form.base_model)
         self.active_run.start(self._train_arguments(str(path)), path)
         if self.window.page == "data" and self.preview_job.running is None:
             self.window.show_page("plots")

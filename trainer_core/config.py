@@ -93,7 +93,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
     method: Annotated[Literal["full", "lora"], knob("training", main=True)] = "full"
-    lora_rank: Annotated[int, knob("training", ge=1, le=4096)] = 16
+    lora_rank: Annotated[int, knob("training", main=True, ge=1, le=4096)] = 16
     lora_alpha: Annotated[float, knob("training", gt=0.0, le=65_536)] = 32.0
     lora_dropout: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.0
     lora_targets: Annotated[list[str], knob("training")] = []
@@ -178,6 +178,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether training draws random numbers."""
         return self.dropout > 0 or (self.method == "lora" and self.lora_dropout > 0)
 # fmt: on
+
+
+NEW_MODEL_KNOBS: Final = frozenset(
+    (
+        "vocab_size", "pre_tokenizer", "tokenizer_sample_mib", "hidden_dim", "n_layers", "n_heads", "n_kv_heads",
+        "mlp_dim", "rope_theta", "norm_eps", "qkv_bias", "qk_norm", "tie_embeddings", "vocab_multiple",
+    )
+)  # fmt: skip
+"""Settings of a new model, which a base model determines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,14 +77,20 @@ def terminal_command(arguments: Sequence[str], shell: Shell, *, python: str, bas
     """
     parts, kind = list(arguments), ""
     for place, part in enumerate(parts):
-        if kind in _PATH_FLAGS and not part.startswith("builtin:"):
-            parts[place] = str(base_folder / part)
+        if kind in _PATH_FLAGS:
+            parts[place] = _absolute_path(kind, part, base_folder)
         flag, equals, value = part.partition("=")
         if equals and flag in _PATH_FLAGS:
-            parts[place] = f"{flag}={base_folder / value}"
+            parts[place] = f"{flag}={_absolute_path(flag, value, base_folder)}"
         kind = part
     # A folder with a __main__.py can be run from anywhere; `-m` requires the current folder.
     return join_for_shell(parts, shell, program=[python, "-X", "utf8", str(_TRAINER_PACKAGE)])
+
+
+def _absolute_path(flag: str, value: str, base_folder: Path) -> str:
+    path = base_folder / value
+    is_name = flag == "--base-model" and not path.exists()  # of a run, or of a model of a hub
+    return value if is_name or value.startswith("builtin:") else str(path)
 
 
 def join_for_shell(arguments: Sequence[str], shell: Shell, *, program: Sequence[str]) -> str:

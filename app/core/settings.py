@@ -21,7 +21,7 @@ from trainer_core.system import files
 
 LanguageSetting = Literal["system", "en", "zh"]
 ThemeSetting = Literal["system", "light", "dark"]
-MAX_RECENT_DATA: Final = 12
+MAX_RECENT: Final = 12
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, kw_only=True):
     preset: str = ""
     data: list[str] = []  # paths of the last run
     recent_data: list[str] = []  # newest first
+    recent_models: list[str] = []  # folders of base models, newest first
     values: dict[str, Any] = {}  # knobs that the user changed, by name
     welcome: bool = True  # show the welcome page if there are no runs
     path: bool = True  # show the four steps above the setup
@@ -50,7 +51,11 @@ class Settings(msgspec.Struct, kw_only=True):
 
     def add_recent_data(self, path: str) -> None:
         """Add a path in front of the recent ones."""
-        self.recent_data = [path, *(old for old in self.recent_data if old != path)][:MAX_RECENT_DATA]
+        self.recent_data = list(dict.fromkeys([path, *self.recent_data]))[:MAX_RECENT]
+
+    def add_recent_model(self, path: str) -> None:
+        """Add a model folder in front of the recent ones."""
+        self.recent_models = list(dict.fromkeys([path, *self.recent_models]))[:MAX_RECENT]
 
 
 def config_folder() -> Path:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from trainer_core.base_model import source, weights
+from trainer_core.base_model import source, summary, weights
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
@@ -185,6 +185,25 @@ def test_a_checkpoint_of_a_model_with_600_million_weights_is_small() -> None:
     assert model.model.layers[0].mlp.up_proj.lora_A.default.weight.shape == (16, 1024)  # type: ignore[union-attr]
     assert size == 40_370_176
     assert 3 * size + 12e6 < 150e6  # with two moments and the tokenizer
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"method": "full"},
+        {"method": "full", "freeze": ["model.layers.0.*", "*embed_tokens*"]},
+        {"lora_rank": 3},
+        {"lora_variant": "dora", "lora_targets": ["q_proj", "down_proj"]},
+        {"lora_embeddings": True},
+    ],
+)
+def test_the_summary_of_a_model_counts_the_weights_that_are_trained(base: Path, values: dict[str, object]) -> None:
+    model, config = load_base(base), lora(**values)
+    found = summary.summarize(str(base))
+    assert found.error is None
+    assert found.parameters == sum(weight.numel() for weight in model.parameters())
+    adapters.set_up_tuning(model, tuning_of(config))
+    assert summary.count_trained(found, config) == adapters.count_trainable(model)
 
 
 def test_frozen_weights_are_chosen_by_name(base: Path) -> None:

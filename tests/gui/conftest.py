@@ -13,6 +13,7 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 
 import pytest
 import shiboken6
+from huggingface_hub import constants
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QFontInfo, QTextCursor
 from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTextEdit, QWidget
@@ -97,9 +98,10 @@ def stop_refresh_timer(controller: Controller) -> None:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set TRAINDECK_HOME (returned) and TRAINDECK_CONFIG_DIR to folders below `tmp_path`."""
+    """Set TRAINDECK_HOME (returned), TRAINDECK_CONFIG_DIR and the cache of the Hub to folders below `tmp_path`."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "home"
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from huggingface_hub import constants
 from rich.cells import cell_len
 
 from trainer_core import presets
 from trainer_core.base_model import catalogue
 from trainer_core.base_model.catalogue import CatalogueModel, Shape
+from trainer_core.base_model.summary import count_trained, summarize
+from trainer_core.config import Config
 from trainer_core.console.models import format_models, to_document
 from trainer_core.messages import Language
 
@@ -34,6 +37,26 @@ def count_parameters(shape: Shape) -> int:
 @each_model
 def test_the_stated_number_of_parameters_is_that_of_the_shape(model: CatalogueModel) -> None:
     assert model.parameters == pytest.approx(count_parameters(model.shape), rel=0.005)
+
+
+@each_model
+def test_the_matrices_are_all_weights_but_vectors(model: CatalogueModel) -> None:
+    matrices = sum(rows * columns for _, (rows, columns) in model.shape.matrices())
+    assert 0.999 * count_parameters(model.shape) < matrices < count_parameters(model.shape)
+
+
+def test_a_model_of_the_catalogue_is_summarized_without_a_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    found = summarize("HuggingFaceTB/SmolLM2-135M-Instruct@main")
+    assert (found.parameters, found.license, found.context) == (134_515_008, "Apache-2.0", 8192)
+    assert (found.download_bytes, found.is_local) == (269_060_552, False)
+    lora = Config(base_model=found.name, method="lora")
+    assert count_trained(found, lora) == 4_884_480
+    assert count_trained(found, Config(base_model=found.name)) == found.parameters
+    unknown = summarize("org/model")
+    assert (unknown.error, unknown.parameters, count_trained(unknown, lora)) == (None, 0, None)
 
 
 @each_model

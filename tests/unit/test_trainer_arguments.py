@@ -176,3 +176,11 @@ def test_a_terminal_command_has_absolute_paths(tmp_path: Path) -> None:
     assert words[:3] == [sys.executable, "-X", "utf8"]
     data = ["--data", "builtin:python", "--data", str(tmp_path / "a b.txt"), f"--data={tmp_path / '-c.txt'}"]
     assert words[5:] == [*data, "--tokenizer", str(tmp_path / "t")]
+
+
+def test_the_name_of_a_base_model_is_not_a_path_in_a_terminal_command(tmp_path: Path) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    for given, expected in (("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"), ("models/mine", str(tmp_path / "models" / "mine"))):
+        arguments = ["train", "--base-model", given]
+        line = command_line.terminal_command(arguments, "bash", python=sys.executable, base_folder=tmp_path)
+        assert shlex.split(line)[-1] == expected

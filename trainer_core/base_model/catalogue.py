@@ -5,6 +5,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -41,6 +42,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         attention = [(hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden)]
         return [*attention, (hidden, mlp), (hidden, mlp), (mlp, hidden)]
 
+    def matrices(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Names and shapes of the weights of linear layers and embeddings, as in a checkpoint."""
+        names = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+        for layer in range(self.num_hidden_layers):
+            for name, (inputs, outputs) in zip(names, self.linear_layers(), strict=True):
+                part = "mlp" if name in names[4:] else "self_attn"
+                yield f"model.layers.{layer}.{part}.{name}.weight", (outputs, inputs)
+        embedding = (self.vocab_size, self.hidden_size)
+        yield "model.embed_tokens.weight", embedding
+        if not self.tie_word_embeddings:
+            yield "lm_head.weight", embedding
+
 
 class CatalogueModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint on the Hugging Face hub. The fields are explained in `presets/models.yaml`."""
@@ -72,10 +85,16 @@ def load(path: Path = PATH) -> list[CatalogueModel]:
 
 
 def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
-    """Bytes of GPU memory for LoRA of rank 16 on all linear layers, in bf16 arithmetic, with one sequence of `tokens`.
+    """Bytes of GPU memory for LoRA: see `estimate_memory`."""
+    return estimate_memory(model.shape, model.parameters, "lora", tokens)
+
+
+def estimate_memory(shape: Shape, parameters: int, method: Literal["full", "lora"], tokens: int = _TOKENS) -> int:
+    """Bytes of GPU memory in bf16 arithmetic, with one sequence of `tokens`. LoRA: rank 16 on all linear layers.
 
     The sum of:
     - weights: 4 bytes x parameters (fp32; rounded to bf16 layer by layer as they are used)
+    - gradients and Adam's two moments: with full tuning, 12 bytes x parameters
     - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
     - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
       recomputed: inputs, outputs and gradients of its linear layers, 4 bytes x tokens x (inputs + outputs)
@@ -83,9 +102,8 @@ def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
       MiB of fp32 logits, as `train.engine.select` chooses on a GPU
     - 1 GiB for the CUDA context, kernels and fragmentation
     """
-    shape = model.shape
     widths = sum(inputs + outputs for inputs, outputs in shape.linear_layers())
-    adapter = 16 * _RANK * widths * shape.num_hidden_layers
+    trained = 12 * parameters if method == "full" else 16 * _RANK * widths * shape.num_hidden_layers
     activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))
-    return 4 * model.parameters + adapter + activations + 8 * rows * shape.vocab_size + _RESERVE
+    return 4 * parameters + trained + activations + 8 * rows * shape.vocab_size + _RESERVE

@@ -149,9 +149,8 @@ def _headers(endpoint: str, send_token: bool) -> dict[str, str]:
 
 def _storage(name: str) -> Path:
     from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
 
-    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model")
+    return Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
 
 
 def _remote_file(entry: dict[str, Any], address: str) -> RemoteFile | None:

@@ -51,20 +51,27 @@ def resolve(text: str, reporter: Reporter, endpoint: str = "", send_token: bool 
     Raises `base_model.*`, `hub.*`, `disk.*`, `checkpoint.*`, `run.no_checkpoint` or `model.unsupported`, and
     `StopRequested`.
     """
-    folder = find_folder(text)
-    if folder is not None:
-        folder = _model_folder(folder, reporter)
-        if (folder / ADAPTER_CONFIG_FILE).is_file():
-            return _with_adapter(folder, lambda base: resolve(base, reporter, endpoint, send_token))
-        return BaseModel(folder, read_config(folder), str(folder), weight_files.find_weights(folder))
-    name = _HubName.parse(text)
-    cached = name.find_cached()
-    if cached is None:
-        plan = name.plan(reporter, endpoint, send_token)
+    found = find_local(text, reporter.warn)
+    if found is None:
+        plan = _HubName.parse(text).plan(reporter, endpoint, send_token)
         download.download(plan, reporter, lambda file: _check_file(plan.folder, file))
-        cached = plan.folder, plan.origin
-    folder, origin = cached
+        found = plan.folder, plan.origin
+    folder, origin = found
+    if origin == str(folder) and (folder / ADAPTER_CONFIG_FILE).is_file():
+        return _with_adapter(folder, lambda base: resolve(base, reporter, endpoint, send_token))
     return BaseModel(folder, read_config(folder), origin, weight_files.find_weights(folder))
+
+
+def find_local(text: str, warn: Callable[..., None]) -> tuple[Path, str] | None:
+    """Folder and origin of the model or adapter that `text` names; None: a model of a hub that is not in the cache.
+
+    `warn` as for `run_dir.find_checkpoint`. Raises as `resolve` does, but for downloads, `config.json` and weights.
+    """
+    folder = find_folder(text)
+    if folder is None:
+        return _HubName.parse(text).find_cached()
+    folder = _model_folder(folder, warn)
+    return folder, str(folder)
 
 
 def plan_download(
@@ -124,7 +131,7 @@ def _check_file(folder: Path, name: str) -> None:
         read_config(folder)
 
 
-def _model_folder(folder: Path, reporter: Reporter) -> Path:
+def _model_folder(folder: Path, warn: Callable[..., None]) -> Path:
     """The folder itself if it holds a model or an adapter, or the newest valid checkpoint of a run."""
     if (folder / checkpoint_dir.MANIFEST).is_file():
         problem = checkpoint_dir.find_problem(folder)
@@ -133,7 +140,7 @@ def _model_folder(folder: Path, reporter: Reporter) -> Path:
     elif not any((folder / name).is_file() for name in (CONFIG_FILE, ADAPTER_CONFIG_FILE)):
         if not run_dir.RunDir(folder).exists():
             raise TraindeckError("base_model.no_config", path=str(folder), file=CONFIG_FILE)
-        return run_dir.find_checkpoint(str(folder), run_dir.runs_root(), reporter.warn)
+        return run_dir.find_checkpoint(str(folder), run_dir.runs_root(), warn)
     return folder
 
 

@@ -114,6 +114,11 @@ class SetupForm(QObject):
         return self._content.data
 
     @property
+    def base_model(self) -> str:
+        """Model to fine-tune; empty: a new model."""
+        return self.text("base_model").strip()
+
+    @property
     def run_name(self) -> str:
         return self._content.run_name
 

@@ -23,7 +23,7 @@ from app.widgets.basic import (
     set_text_if_changed,
     wrapped_tooltip,
 )
-from trainer_core.config import Knob
+from trainer_core.config import NEW_MODEL_KNOBS, Knob
 
 _LIST_LINES: Final = 3  # of the editor of a list
 _LABEL_WIDTH: Final = 138  # pixels, like the ones below
@@ -45,6 +45,7 @@ class KnobField(TranslatableWidget):
         self.knob, self._form, self._full = knob, form, full
         self._label, self._unit = label(wrap=True), label("muted")
         self.error = label("fieldError", wrap=True, hidden=True)
+        self.unused = label("warnText", wrap=True, hidden=True)  # why the editor is disabled
         self._help, self.effect = label("muted", wrap=True), label("muted", wrap=True)
         self._described = ""  # accessible description of the editor if there is no error
         self.reset = set_object_name(QToolButton(), "flat")
@@ -106,7 +107,7 @@ class KnobField(TranslatableWidget):
         row = horizontal_layout((self.editor, _WIDE_STRETCH if wide else 0), self._unit, self.reset)
         row.addStretch(1)
         grid.addLayout(row, 0, 1)
-        for place, widget in enumerate((self.error, self._help, self.effect), 1):
+        for place, widget in enumerate((self.error, self.unused, self._help, self.effect), 1):
             grid.addWidget(widget, place, 1)
 
     # --- showing -------------------------------------------------------------------------------------
@@ -116,6 +117,7 @@ class KnobField(TranslatableWidget):
         effect = formatting.replace_flags_with_labels(knob_effect(self.knob))
         unit = knob_unit_suffix(self.knob)
         self._help.setText(help_)
+        self.unused.setText(tr("setup.set_by_base_model"))
         self.effect.setText(effect)
         self.effect.setVisible(self._full and bool(effect))
         self._unit.setText(unit)
@@ -137,7 +139,7 @@ class KnobField(TranslatableWidget):
         return all(word in searched for word in search.lower().split())
 
     def _on_knob(self, name: str) -> None:
-        if name == self.knob.name:
+        if name in (self.knob.name, "base_model"):
             self._show()
 
     def _show(self) -> None:
@@ -151,6 +153,9 @@ class KnobField(TranslatableWidget):
         self.reset.setVisible(self._full and changed)
         text = format_value(base) if self.knob.kind == "list" else formatting.format_setting_value(name, base)
         self.reset.setText(tr("setup.reset_to_value", value=text or "–"))
+        unused = self._full and name in NEW_MODEL_KNOBS and bool(form.base_model)
+        self.editor.setDisabled(unused)
+        self.unused.setVisible(unused)
         set_text_if_changed(self.error, error)
         self.error.setVisible(bool(error))
         set_error(self.editor, error, self._described)

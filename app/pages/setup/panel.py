@@ -1,4 +1,4 @@
-"""Setup panel: preset, data, run name and main settings."""
+"""Setup panel: preset, model, data, run name and main settings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
+from app.pages.setup.model_section import ModelSection
 from app.pages.setup.onboarding_bar import OnboardingBar
 from app.pages.setup.preset_chooser import KeptChangesNotice, PresetChooser
 from app.pages.setup.source_lists import SourceEditor
@@ -26,9 +27,11 @@ from app.widgets.basic import (
     set_error,
     set_object_name,
 )
-from trainer_core.config import knobs
+from trainer_core.config import NEW_MODEL_KNOBS, knobs
 
-_HEADINGS: Final = ("setup.preset", "common.data", "setup.validation_data", "setup.run_name", "setup.main_settings")
+_HEADINGS: Final = (
+    "setup.preset", "setup.model", "common.data", "setup.validation_data", "setup.run_name", "setup.main_settings",
+)  # fmt: skip
 
 
 class SetupPanel(TranslatableWidget):
@@ -42,6 +45,7 @@ class SetupPanel(TranslatableWidget):
         self._headings = {key: label("section") for key in _HEADINGS}
         self.presets = PresetChooser(form)
         self.kept_notice = KeptChangesNotice(form, self.presets.combo_box)
+        self.model = ModelSection(form)
         self.data, self.validation = SourceEditor(form, "training"), SourceEditor(form, "validation")
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
@@ -49,7 +53,10 @@ class SetupPanel(TranslatableWidget):
         self.length = set_object_name(ElidedLabel(), "muted")
         self.all_settings = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
-        self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
+        in_section = {"base_model", *(field.knob.name for field in self.model.fields)}
+        main = [knobs()[name] for name in form_knobs() if knobs()[name].main and name not in in_section]
+        self._main_fields = [KnobField(knob, form, full=False) for knob in main]
+        self.fields = [*self.model.fields, *self._main_fields]
         self._fields_by_name: dict[str, QWidget] = {
             "preset": self.presets.combo_box,
             "data": self.data.list,
@@ -61,6 +68,7 @@ class SetupPanel(TranslatableWidget):
         self.run_name.editingFinished.connect(form.end_typing)
         self.run_name.installEventFilter(form.undo_key_filter)
         form.name_changed.connect(self._show_name)
+        form.changed.connect(self._show_fields)
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -68,12 +76,13 @@ class SetupPanel(TranslatableWidget):
         column = QVBoxLayout(inner)
         column.setContentsMargins(SPACING + 4, SPACING, SPACING, SPACING + 4)
         column.setSpacing(SPACING - 2)
-        fields: list[QWidget] = [*self.fields]
-        fields.insert([field.knob.name for field in self.fields].index("max_steps") + 1, self.length)
-        preset, data, validation, name, settings = self._headings.values()
+        fields: list[QWidget] = [*self._main_fields]
+        fields.insert([field.knob.name for field in self._main_fields].index("max_steps") + 1, self.length)
+        preset, model, data, validation, name, settings = self._headings.values()
         column.addLayout(card_header(preset, self._next_run_note))
         for widgets in (
             [self.presets, self.kept_notice],
+            [model, self.model],
             [data, self.data],
             [validation, self.validation],
             [name, self.run_name],
@@ -95,6 +104,10 @@ class SetupPanel(TranslatableWidget):
         if self.run_name.text().strip() != self._form.run_name:  # not while it is typed
             self.run_name.setText(self._form.run_name)
 
+    def _show_fields(self) -> None:
+        for field in self._main_fields:
+            field.setVisible(not (field.knob.name in NEW_MODEL_KNOBS and self._form.base_model))
+
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""
         self._next_run_note.setText(tr("setup.next_run") if training else "")
@@ -105,8 +118,9 @@ class SetupPanel(TranslatableWidget):
             set_error(field, blocker.text if blocker and blocker.field == name else "")
 
     def reveal(self, name: str) -> bool:
-        """Focus a field: `preset`, `data`, `name` or a setting. Returns whether it is on this panel."""
-        editor = ({field.knob.name: field.editor for field in self.fields} | self._fields_by_name).get(name)
+        """Focus a field: `preset`, `data`, `name` or a setting. Returns whether this panel shows it."""
+        editors = {field.knob.name: field.editor for field in self.fields if not field.isHidden()}
+        editor = {**editors, "base_model": self.model.editor, **self._fields_by_name}.get(name)
         if editor is None:
             return False
         ensure_widget_visible(self._scroll, editor)

@@ -5,23 +5,32 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core.sources import SourceSummary
 from app.pages.setup.form import SetupForm
 
 _DEBOUNCE_MS: Final = 200
 _RETRY_MS: Final = 3_000  # while there is a problem: a removable drive or network share may come back
 
 
-class PathMonitor(QObject):
+class Summary(Protocol):
+    """Result of an inspection."""
+
+    @property
+    def has_problem(self) -> bool: ...
+
+
+SummaryT = TypeVar("SummaryT", bound=Summary)
+
+
+class PathMonitor(QObject, Generic[SummaryT]):
     """Inspects paths when they change, and again while the result is a problem, which it reports to the form."""
 
     changed = Signal()  # the result
     files_changed = Signal()  # another result of the same paths
-    _inspected = Signal(object, object)  # paths, SourceSummary
+    _inspected = Signal(object, object)  # paths, summary
 
     def __init__(
         self,
@@ -29,22 +38,22 @@ class PathMonitor(QObject):
         form: SetupForm,
         name: str,
         get_paths: Callable[[], list[str]],
-        inspect: Callable[[list[str]], SourceSummary],
-        format_problem: Callable[[SourceSummary], str],
+        inspect: Callable[[list[str]], SummaryT],
+        format_problem: Callable[[SummaryT], str],
     ) -> None:
         """`name`: field of the form. `inspect` runs in a thread."""
         super().__init__(parent)
         self._form, self._name = form, name
         self._get_paths, self._inspect, self._format_problem = get_paths, inspect, format_problem
         self._paths: list[str] = []  # that are inspected
-        self._result: SourceSummary | None = None
+        self._result: SummaryT | None = None
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._start_thread)
         self._inspected.connect(self._on_inspected)
         form.find_path_error[name] = self._find_error
 
     @property
-    def result(self) -> SourceSummary | None:
+    def result(self) -> SummaryT | None:
         """Summary of the current paths; None: not known yet, or there are none."""
         return self._result if self._paths == self._get_paths() else None
 
@@ -76,7 +85,7 @@ class PathMonitor(QObject):
         with contextlib.suppress(RuntimeError):  # the window has been closed
             self._inspected.emit(paths, result)
 
-    def _on_inspected(self, paths: list[str], result: SourceSummary) -> None:
+    def _on_inspected(self, paths: list[str], result: SummaryT) -> None:
         if paths != self._paths:
             return
         before, error = self._result, self._find_error()

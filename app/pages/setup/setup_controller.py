@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
+from app.core.history.run_list import RunHistory
 from app.core.run_state import RunState
 from app.core.settings import Settings
 from app.core.sources import inspect_tokenizer
@@ -21,6 +23,9 @@ from app.texts import tr
 from app.window.drop_target import DropIndicator
 from app.window.main_window import MainWindow
 from trainer_core.config import knobs
+
+if TYPE_CHECKING:
+    from app.pages.setup.model_list import ModelRow
 
 
 class SetupController(QObject):
@@ -37,11 +42,12 @@ class SetupController(QObject):
         *,
         start_run: Callable[[], None],
         find_blocker: Callable[[], StartBlocker | None],
+        history: RunHistory,
     ) -> None:
         super().__init__(window)
         self._form, self._window, self._settings, self._active_run = form, window, settings, active_run
         self._check_job, self._preview_job = check_job, preview_job
-        self._start_run, self._find_blocker = start_run, find_blocker
+        self._start_run, self._find_blocker, self._history = start_run, find_blocker, history
         self._data_monitors = [window.setup.data.monitor, window.setup.validation.monitor]
         self._tokenizer_monitor = PathMonitor(
             self,
@@ -59,6 +65,7 @@ class SetupController(QObject):
         """Check the files that the form names. Called after the first paint."""
         for monitor in (*self._data_monitors, self._tokenizer_monitor):
             monitor.start()
+        self._window.setup.model.monitor.start()
 
     def _connect(self) -> None:
         window, form, onboarding = self._window, self._form, self._window.setup.onboarding
@@ -66,6 +73,7 @@ class SetupController(QObject):
         onboarding.close_button.clicked.connect(lambda: self.show_onboarding_steps(False))
         self.show_onboarding_steps(self._settings.path)
         window.run_bar.show_reason_clicked.connect(self.reveal_blocking_field)
+        window.setup.model.list_requested.connect(self.open_model_list)
         window.setup.data.preview_button.clicked.connect(self.inspect_data)
         self.drop_indicator.dropped.connect(form.add_data)
         self.drop_indicator.dropped_for_validation.connect(form.add_validation_data)
@@ -161,6 +169,38 @@ class SetupController(QObject):
 
     def _on_run_ended(self) -> None:
         self._run_finished = self._active_run.machine.state is RunState.FINISHED
+
+    # --- model -----------------------------------------------------------------------------------------
+
+    def list_runs(self) -> None:
+        """Offer the runs that were found as base models."""
+        self._window.setup.model.set_runs(self._history.runs)
+
+    def open_model_list(self) -> None:
+        """Choose the base model from a list."""
+        from app.pages.setup.model_list import ModelListDialog, load_rows  # would delay the first paint
+
+        folders, runs = self._settings.recent_models, [run.path for run in self._history.runs if run.checkpoints]
+        measured = self._measured_memory()
+        dialog = ModelListDialog(lambda: load_rows(folders, runs, measured), self._form.base_model, self._window)
+        dialog.chosen.connect(self._use_model)
+        dialog.open()
+
+    def _measured_memory(self) -> dict[str, tuple[str, int]]:
+        """Method and peak memory in bytes that the last check measured, by base model."""
+        result = self._check_job.result
+        if result is None or result.report is None or not result.key.get("base_model"):
+            return {}
+        return {result.key["base_model"]: (result.key["method"], result.report.chosen.peak or 0)}
+
+    def _use_model(self, row: ModelRow) -> None:
+        """Set the base model, and LoRA if full tuning does not fit."""
+        values = {"base_model": row.model.name, "method": self._form.text("method")}
+        if "lora" in row.fitting and "full" not in row.fitting:
+            values["method"] = "lora"
+        if values["method"] != "full" and self._form.text("optimizer") == "muon":
+            values["optimizer"] = "adamw"  # muon does not train adapters
+        self._form.set_values(values)
 
     # --- data ------------------------------------------------------------------------------------------
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.core.number_input import normalize_number
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
-from app.texts import tr
+from app.texts import current_language, tr
 from app.widgets import formatting
 from trainer_core.config import Knob, knobs
+
+if TYPE_CHECKING:
+    from trainer_core.base_model.summary import ModelSummary
 
 _MAX_QUOTED_CHARS: Final = 24
 _MAX_FORMATS: Final = 3
@@ -85,6 +88,49 @@ def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tu
     files = tr("setup.one_file") if summary.files == 1 else tr("setup.file_count", count=count)
     formats = tr("setup.list_separator").join(summary.formats[:_MAX_FORMATS])
     return f"{formats} · {files} · {formatting.format_file_size(summary.bytes)}{more}", False
+
+
+def format_model_summary(model: ModelSummary | None) -> str:
+    """Parameters, license, context and download of a base model, or why it cannot be used. None: not known yet."""
+    if model is None:
+        return tr("setup.loading")
+    if model.error is not None:
+        return formatting.localized_message(model.error.code, model.error.params)
+    if model.preset:
+        return tr("setup.model_of_preset", preset=model.preset)
+    parts = [
+        tr("setup.model_parameters", count=format_weights(model.parameters)) if model.parameters else "",
+        model.license,
+        tr("setup.model_context", count=formatting.format_count(model.context)) if model.context else "",
+        _format_download(model),
+        tr("setup.model_gated") if model.entry and model.entry.gated and not model.is_local else "",
+    ]
+    return "\u00a0· ".join(filter(None, parts))  # no line begins with a dot
+
+
+def _format_download(model: ModelSummary) -> str:
+    if model.is_local:
+        return tr("setup.model_local")
+    if not model.download_bytes:
+        return tr("setup.model_download_unknown")
+    return tr("setup.model_download", size=formatting.format_bytes(model.download_bytes))
+
+
+def format_trained_weights(trained: int, total: int) -> str:
+    """`4.9 million of 134.5 million weights (3.6 %)`."""
+    share = f"{100 * trained / total:.2g} %" if trained < total else "100 %"
+    return tr("setup.weights_trained", count=format_weights(trained), all=format_weights(total), share=share)
+
+
+def format_weights(count: int) -> str:
+    """`4.9 million`, `8.03 billion`."""
+    if current_language() == "zh" or count < 1e6:
+        return formatting.format_large_number(count)
+    return (
+        tr("setup.billion", count=f"{count / 1e9:.2f}")
+        if count >= 1e9
+        else tr("setup.million", count=f"{count / 1e6:.1f}")
+    )
 
 
 def _join_names(paths: Sequence[str]) -> str:

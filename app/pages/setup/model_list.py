@@ -1,0 +1,293 @@
+"""List of base models: those of the catalogue, folders used recently, and runs. Each with what fits this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QSize, QSortFilterProxyModel, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QCheckBox, QDialog, QWidget
+
+from app.core.pool_task import PoolTask
+from app.core.preset_recommendation import usable_gpus
+from app.pages.setup.texts import format_model_summary, format_weights
+from app.texts import current_language, tr
+from app.theme.palette import SPACING
+from app.widgets import formatting
+from app.widgets.basic import (
+    horizontal_layout,
+    label,
+    line_edit,
+    placeholder_label,
+    plain_tooltip,
+    push_button,
+    resize_within_screen,
+    set_object_name,
+    set_text_if_changed,
+    vertical_layout,
+)
+from app.widgets.table import Column, Index, Role, RowTable, TableModel, number_column
+from trainer_core.system import hardware
+
+if TYPE_CHECKING:
+    from trainer_core.base_model.summary import ModelSummary
+    from trainer_core.system.hardware import GpuInfo, MachineInfo
+
+_METHODS: Final[tuple[Literal["full", "lora"], ...]] = ("full", "lora")  # whose memory can be estimated
+_USABLE_SHARE: Final = 0.9  # of the memory; the check calls less "tight"
+_MAX_LANGUAGES: Final = 3
+_TABLE_KEYS: Final = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+_SIZE: Final = QSize(1120, 620)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """A model of the list. `memory`: bytes by method, estimated or, for `measured_method`, measured by a check."""
+
+    model: ModelSummary
+    capacity: int  # memory of the GPU or, without one, of the machine, bytes
+    memory: Mapping[str, int] = field(default_factory=dict)
+    measured_method: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.model.entry.name if self.model.entry else Path(self.model.name).name
+
+    @property
+    def fitting(self) -> list[str]:
+        """Methods that fit."""
+        return [name for name, size in self.memory.items() if size <= _USABLE_SHARE * self.capacity]
+
+    @property
+    def purpose(self) -> str:
+        if self.model.entry is not None:
+            return self.model.entry.purpose[current_language()]
+        return tr("setup.list_own_folder" if Path(self.model.name).is_absolute() else "setup.list_own_run")
+
+
+def load_rows(
+    folders: Sequence[str], runs: Sequence[Path], measured: Mapping[str, tuple[str, int]]
+) -> tuple[list[ModelRow], MachineInfo]:
+    """Rows of own runs, own folders and the catalogue, for this machine. Reads the headers of all models on this disk.
+
+    `measured`: method and peak memory by name.
+    """
+    from trainer_core.base_model import catalogue
+    from trainer_core.base_model.summary import summarize, summarize_run
+
+    own_runs = filter(None, map(summarize_run, runs))
+    others = map(summarize, (*folders, *(model.id for model in catalogue.load())))
+    machine = hardware.probe()
+    gpu = _find_gpu(machine)
+    capacity = (gpu and gpu.vram_total) or machine.ram_total
+    models = [*own_runs, *(model for model in others if model.error is None)]
+    rows = []
+    for model in models:
+        method, peak = measured.get(model.name, ("", 0))
+        memory = dict[str, int]()
+        if model.shape is not None:
+            memory |= {name: catalogue.estimate_memory(model.shape, model.parameters, name) for name in _METHODS}
+        if peak:
+            memory[method] = peak
+        rows.append(ModelRow(model, capacity, memory, method if peak else ""))
+    return rows, machine
+
+
+def _format_languages(row: ModelRow) -> str:
+    entry = row.model.entry
+    if entry is None:
+        return ""
+    shown = entry.languages[:_MAX_LANGUAGES]
+    more = max(entry.language_count, len(entry.languages)) - len(shown)
+    return " ".join([*shown, f"+{more}"] if more else shown)
+
+
+def _format_download(row: ModelRow) -> str:
+    return tr("setup.model_local") if row.model.is_local else formatting.format_bytes(row.model.download_bytes)
+
+
+def _format_fit(row: ModelRow) -> str:
+    if not row.memory:
+        return "–"
+    return ", ".join(row.fitting) or tr("setup.list_fits_not")
+
+
+def _format_memory(row: ModelRow) -> str:
+    """`full: about 2.9 GiB · lora: 1.2 GiB measured`."""
+    keys = dict.fromkeys(row.memory, "setup.list_estimated") | {row.measured_method: "setup.list_measured"}
+    return " · ".join(
+        tr(keys[name], method=name, size=formatting.format_bytes(size)) for name, size in row.memory.items()
+    )
+
+
+_COLUMNS: Final[dict[str, Column[ModelRow]]] = {
+    "name": Column("setup.list_name", lambda row: row.name, 220),
+    "parameters": number_column("setup.list_parameters", lambda row: format_weights(row.model.parameters), 116),
+    "fits": Column("setup.list_fits", _format_fit, 96),
+    "download": number_column("setup.list_download", _format_download, 96),
+    "context": number_column("setup.list_context", lambda row: formatting.format_count(row.model.context), 76, 900),
+    "languages": Column("setup.list_languages", _format_languages, 104, 760),
+    "license": Column("setup.list_license", lambda row: row.model.license or "–", 92, 660),
+    "purpose": Column("setup.list_purpose", lambda row: row.purpose),
+}
+_SORT_KEYS: Final[dict[str, Callable[[ModelRow], Any]]] = {
+    "name": lambda row: row.name.casefold(),
+    "parameters": lambda row: row.model.parameters,
+    "fits": lambda row: (-len(row.fitting), row.model.parameters),
+    "download": lambda row: row.model.download_bytes,
+    "context": lambda row: row.model.context,
+    "languages": _format_languages,
+    "license": lambda row: row.model.license.casefold(),
+    "purpose": lambda row: row.purpose,
+}
+
+
+class _Model(TableModel[ModelRow]):
+    def __init__(self) -> None:
+        super().__init__(_COLUMNS, lambda row: row.model.name)
+
+    def data(self, index: Index, role: int = 0) -> Any:
+        if role == Role.ToolTipRole:
+            row = self.rows[index.row()]
+            return plain_tooltip("\n".join(filter(None, (row.model.name, row.purpose, _format_memory(row)))))
+        return super().data(index, role)
+
+
+class _Proxy(QSortFilterProxyModel):
+    """Searches and sorts models; "fits" shows those that a method fits."""
+
+    def __init__(self, model: _Model) -> None:
+        super().__init__()
+        self._model, self._words, self._only_fitting = model, list[str](), False
+        self.setSourceModel(model)
+
+    def set_filter(self, search: str, only_fitting: bool) -> None:
+        self._words, self._only_fitting = search.casefold().split(), only_fitting
+        self.invalidate()
+
+    def filterAcceptsRow(self, place: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
+        row = self._model.rows[place]
+        languages = row.model.entry.languages if row.model.entry else ()
+        searched = " ".join((row.model.name, row.purpose, row.model.license, *languages)).casefold()
+        return (not self._only_fitting or bool(row.fitting)) and all(word in searched for word in self._words)
+
+    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: N802 - Qt's name
+        key = _SORT_KEYS[self._model.names[left.column()]]
+        return bool(key(self._model.rows[left.row()]) < key(self._model.rows[right.row()]))
+
+
+class ModelListDialog(QDialog):
+    """Chooses a base model. It does not block; the models are read in a thread."""
+
+    chosen = Signal(object)  # ModelRow
+
+    def __init__(self, load: Callable[[], tuple[list[ModelRow], MachineInfo]], current: str, parent: QWidget) -> None:
+        """`load` runs in a thread. `current`: the base model that is selected at first."""
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowModality(Qt.WindowModality.WindowModal)
+        self.setWindowTitle(tr("setup.list_title"))
+        self._current = current
+        self.search, self.only_fitting = line_edit("searchModels", clear=True), set_object_name(QCheckBox(), "fitsHere")
+        self.count, self.details, self.note = label("muted"), label(wrap=True), label("muted", wrap=True)
+        self._rows_model = _Model()
+        self._proxy = _Proxy(self._rows_model)
+        self.table = RowTable(self._rows_model, "models", proxy=self._proxy)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self._empty_label = placeholder_label(self.table)
+        self.cancel_button, self.use_button = push_button("modelListCancel"), push_button("primary")
+        self._arrange()
+        self._connect()
+        self._task = PoolTask(self)
+        self._task.finished.connect(self._on_rows)
+        self._task.start(load)
+        self._show_selection()
+
+    def _arrange(self) -> None:
+        self.search.setPlaceholderText(tr("setup.list_search"))
+        self.search.setAccessibleName(tr("setup.list_search"))
+        self.table.setAccessibleName(tr("setup.list_title"))
+        self.only_fitting.setText(tr("setup.list_only_fitting"))
+        self.cancel_button.setText(tr("common.cancel"))
+        self.use_button.setText(tr("setup.list_use"))
+        self.use_button.setDefault(True)
+        self._empty_label.setText(tr("setup.loading"))
+        self.table.setSortingEnabled(True)
+        self.table.sortByColumn(self._rows_model.names.index("parameters"), Qt.SortOrder.AscendingOrder)
+        layout = vertical_layout(spacing=SPACING + 2, margin=2 * SPACING)
+        layout.addLayout(horizontal_layout((self.search, 1), self.count, self.only_fitting, spacing=2 * SPACING))
+        layout.addWidget(self.table, 1)
+        layout.addWidget(self.details)
+        layout.addWidget(self.note)
+        buttons = horizontal_layout(self.cancel_button, self.use_button)
+        buttons.insertStretch(0, 1)
+        layout.addLayout(buttons)
+        self.setLayout(layout)
+        resize_within_screen(self, _SIZE)
+        self.table.viewport().installEventFilter(self)
+
+    def _connect(self) -> None:
+        self.search.textChanged.connect(self._filter)
+        self.search.installEventFilter(self)
+        self.only_fitting.toggled.connect(self._filter)
+        self.table.selection_changed.connect(self._show_selection)
+        self.table.doubleClicked.connect(self._use)
+        self.cancel_button.clicked.connect(self.reject)
+        self.use_button.clicked.connect(self._use)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        """Move in the table with the arrow keys while the search has the focus."""
+        if watched is self.search and isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            if event.key() in _TABLE_KEYS:
+                QApplication.sendEvent(self.table, event)
+                return True
+        elif event.type() == QEvent.Type.Resize:
+            self.table.hide_columns(self.table.viewport().width())
+        return super().eventFilter(watched, event)
+
+    def _on_rows(self, loaded: tuple[list[ModelRow], MachineInfo]) -> None:
+        rows, machine = loaded
+        self._rows_model.set_rows(rows)
+        self.note.setText(_format_note(machine))
+        self._empty_label.setText(tr("setup.list_no_matches"))
+        self.table.select([self._current])
+        self._filter()
+
+    def _filter(self) -> None:
+        """Apply search and filter; a row is always selected."""
+        self._proxy.set_filter(self.search.text(), self.only_fitting.isChecked())
+        shown = self._proxy.rowCount()
+        if shown and not self.table.selected_rows():
+            self.table.setCurrentIndex(self._proxy.index(0, 0))
+        self._empty_label.setVisible(not shown)
+        self.count.setText(tr("setup.shown_count", shown=shown, all=len(self._rows_model.rows)))
+        self._show_selection()
+
+    def _show_selection(self) -> None:
+        row = next(iter(self.table.selected_rows()), None)
+        self.use_button.setEnabled(row is not None)
+        self.use_button.setToolTip("" if row else tr("setup.list_select"))
+        parts = (row.model.name, format_model_summary(row.model), _format_memory(row)) if row else ()
+        set_text_if_changed(self.details, "\n".join(filter(None, parts)))
+
+    def _use(self, _index: QModelIndex | bool = False) -> None:
+        if rows := self.table.selected_rows():
+            self.chosen.emit(rows[0])
+            self.accept()
+
+
+def _find_gpu(machine: MachineInfo) -> GpuInfo | None:
+    """The usable GPU with the most memory."""
+    return max(usable_gpus(machine), key=lambda gpu: gpu.vram_total or 0, default=None)
+
+
+def _format_note(machine: MachineInfo) -> str:
+    gpu = _find_gpu(machine)
+    if gpu is None:
+        note = tr("setup.list_memory_of_machine", size=formatting.format_bytes(machine.ram_total))
+    else:
+        note = tr("setup.list_memory_of_gpu", name=gpu.name, size=formatting.format_bytes(gpu.vram_total))
+    return f"{note} {tr('setup.list_note')}"
