@@ -21,8 +21,6 @@ from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
 from trainer_core.messages import TraindeckError
 
-transformers = pytest.importorskip("transformers")
-
 MAPPING: Final = ColumnMapping("messages", messages="messages", tools="tools")
 # By template: the family of its tokenizer, and what its conversations have.
 PUBLISHED: Final = {
@@ -44,6 +42,7 @@ WITH_MARKS: Final = {  # with {% generation %} marks
 @cache
 def load(name: str) -> tuple[Codec, Any]:
     """Load a template with our code and with transformers."""
+    transformers = pytest.importorskip("transformers")  # here, since it delays collection by seconds
     family, _ = {**PUBLISHED, **WITH_MARKS}[name]
     with tempfile.TemporaryDirectory() as folder:
         path = model_folder(Path(folder), family, chat_template=template(f"published/{name}"))
