@@ -183,7 +183,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 NEW_MODEL_KNOBS: Final = frozenset(
     (
         "vocab_size", "pre_tokenizer", "tokenizer_sample_mib", "hidden_dim", "n_layers", "n_heads", "n_kv_heads",
-        "mlp_dim", "rope_theta", "norm_eps", "qkv_bias", "qk_norm", "tie_embeddings", "vocab_multiple",
+        "mlp_dim", "rope_theta", "norm_eps", "qkv_bias", "qk_norm", "tie_embeddings",
     )
 )  # fmt: skip
 """Settings of a new model, which a base model determines."""

@@ -1,4 +1,4 @@
-"""A learning rate that suits the other method is reported."""
+"""Settings that a base model determines; a learning rate that suits the other method is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.test_base_model_source import write_model
 from trainer_core.base_model.configure import apply_base_model
-from trainer_core.config import Config
+from trainer_core.config import NEW_MODEL_KNOBS, Config
 from trainer_core.messages import Value
 from trainer_core.progress import Reporter
 
@@ -44,3 +44,15 @@ def test_the_learning_rate_of_the_other_method_is_reported(
     config = Config(base_model=str(base), method=method, learning_rate=rate)  # type: ignore[arg-type]
     apply_base_model(config, found)
     assert found.codes == (["base_model.learning_rate"] if is_unusual else [])
+
+
+def test_the_window_disables_the_settings_that_a_base_model_determines(tmp_path: Path) -> None:
+    qwen = {
+        **SMALL, "model_type": "qwen3", "hidden_size": 320, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": False,
+    }  # fmt: skip
+    config = Config(base_model=str(write_model(tmp_path / "model", qwen)))
+    applied = apply_base_model(config, Warnings())
+    changed = {name for name in Config.__struct_fields__ if getattr(applied, name) != getattr(config, name)}
+    assert changed - NEW_MODEL_KNOBS == {"tokenizer"}
+    assert NEW_MODEL_KNOBS - changed == {"pre_tokenizer", "tokenizer_sample_mib", "qkv_bias"}
