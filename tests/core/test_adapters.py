@@ -18,6 +18,7 @@ from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, hf_config
 from trainer_core.models.decoder import Decoder
+from trainer_core.models.lora_linear import LoraLinear
 from trainer_core.progress import NullReporter
 from trainer_core.train import optimizers
 from trainer_core.train.checkpoint_writer import write_tensors
@@ -85,6 +86,21 @@ def peft_model(base: Path, adapter: Path) -> Any:
 def logits(model: Callable[[Tensor], Any]) -> Tensor:
     result = model(IDS)
     return result if isinstance(result, Tensor) else result.logits  # type: ignore[no-any-return]
+
+
+def test_layers_compute_outputs_and_gradients_of_peft(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from peft.tuners import lora as peft_lora
+
+    def outcome() -> list[Tensor]:
+        torch.manual_seed(0)
+        model = with_adapter(base)
+        loss = model(IDS).square().mean()
+        return [loss, *torch.autograd.grad(loss, list(adapters.adapter_weights(model).values()))]
+
+    ours = outcome()
+    monkeypatch.setattr(LoraLinear, "forward", peft_lora.Linear.forward)
+    for one, other in zip(ours, outcome(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("embeddings", [False, True], ids=["layers", "embeddings"])

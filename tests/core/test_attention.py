@@ -18,7 +18,6 @@ from trainer_core.models.attention import (
     BACKENDS,
     AttentionBackend,
     CuSeqlens,
-    cu_seqlens_from_segments,
     document_mask,
     mask_from_cu_seqlens,
 )
@@ -111,12 +110,6 @@ def test_each_choice_of_the_setting_is_a_backend() -> None:
     from trainer_core.config import knobs
 
     assert set(knobs()["attention"].choices) - {"auto"} <= BACKENDS.keys()
-
-
-def test_cu_seqlens_follow_from_segments() -> None:
-    cu_seqlens = cu_seqlens_from_segments(SEGMENTS)
-    assert cu_seqlens.offsets.tolist() == CU_SEQLENS.offsets.tolist()
-    assert (cu_seqlens.offsets.dtype, cu_seqlens.max_seqlen) == (torch.int32, 13)
 
 
 def test_the_mask_from_cu_seqlens_is_the_document_mask() -> None:

@@ -21,7 +21,7 @@ from tests.token_caches import (
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
-from trainer_core.models.attention import document_mask
+from trainer_core.models.attention import document_mask, per_document_attention, sdpa
 from trainer_core.models.decoder import Decoder
 from trainer_core.train.loss import batch_loss
 
@@ -112,22 +112,26 @@ def test_packed_conversations_have_the_losses_of_unpacked_ones(
     assert_close(document_losses(model, packed_batches), document_losses(model, single_batches))
 
 
-def test_packed_conversations_have_the_gradients_of_unpacked_ones(
+def test_packed_conversations_and_those_without_padding_have_the_gradients_of_padded_ones(
     model: Decoder, packed_data: PreparedData, unpacked_data: PreparedData
 ) -> None:
     gradients, counts = [], []
-    for prepared in (packed_data, unpacked_data):
+    for prepared, varlen in ((packed_data, False), (unpacked_data, False), (packed_data, True), (unpacked_data, True)):
+        model.set_attention(per_document_attention if varlen else sdpa)
         window = list(BatchLoader(prepared, config()).iterate_epoch(0))  # one step over all of an epoch
         tokens = sum(batch.loss_tokens for batch in window)
         model.zero_grad()
         for batch in window:
-            (batch_loss(model, batch) / tokens).backward()
+            for part in batch.split_rows(2 if varlen else 5):
+                (batch_loss(model, part, varlen=varlen) / tokens).backward()
         gradients.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
         counts.append((tokens, sum(batch.samples for batch in window)))
-    assert counts[0] == counts[1]
+    model.set_attention(sdpa)
+    assert len(set(counts)) == 1
     assert counts[1][1] == unpacked_data.train.samples  # conversations, not sequences
-    for packed, unpacked in zip(*gradients, strict=True):
-        torch.testing.assert_close(packed, unpacked, rtol=1e-3, atol=1e-6)
+    for others in gradients[1:]:
+        for one, other in zip(gradients[0], others, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
 def test_only_responses_have_labels(unpacked_data: PreparedData) -> None:

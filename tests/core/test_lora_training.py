@@ -79,11 +79,18 @@ def trained(tmp_path: Path) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("variant", ["lora", "dora"])
-def test_a_resumed_run_is_exact_and_leaves_the_base_unchanged(tmp_path: Path, variant: str) -> None:
-    values: dict[str, Any] = {"lora_variant": variant, "lora_dropout": 0.1, "save_steps": 3, "keep_last": 9}
+@pytest.mark.parametrize(
+    ("variant", "dropout", "precision"), [("lora", 0.0, "bf16"), ("lora", 0.1, "no"), ("dora", 0.1, "no")]
+)
+def test_a_resumed_run_is_exact_and_leaves_the_base_unchanged(
+    tmp_path: Path, variant: str, dropout: float, precision: str
+) -> None:
+    values: dict[str, Any] = {"lora_variant": variant, "lora_dropout": dropout, "save_steps": 3, "keep_last": 9}
+    values |= {"mixed_precision": precision, "sample_steps": 3, "eval_steps": 3}
     whole, events = build_trainer(tmp_path, lora_config(tmp_path, **values), "whole")
     before = base_weights(whole)
+    assert {weight.dtype for weight in before} == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert all(weight.dtype is torch.float32 for weight in adapters.adapter_weights(whole.model).values())
     whole.run()
     assert all(map(torch.equal, before, base_weights(whole)))
     resumed, later = build_trainer(tmp_path, lora_config(tmp_path, **values), "resumed")

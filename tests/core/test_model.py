@@ -14,7 +14,7 @@ from tests.core.model_families import HF_CONFIGS
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.messages import Language, TraindeckError, format_message
 from trainer_core.models import hf_config
-from trainer_core.models.attention import cu_seqlens_from_segments, document_mask, per_document_attention, sdpa
+from trainer_core.models.attention import CuSeqlens, document_mask, per_document_attention, sdpa
 from trainer_core.models.decoder import Decoder, build_decoder
 from trainer_core.models.kv_cache import KvCache
 from trainer_core.models.model_config import ModelConfig, RopeConfig
@@ -213,11 +213,12 @@ def test_packed_documents_have_the_logits_of_separate_ones(config: ModelConfig) 
     model, tokens = random_decoder(config), random_ids(2, 20)
     segments = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [2] * 5])
     positions = torch.tensor([[*range(7), *range(13)], [*range(12), *range(3), *range(5)]])
+    cu_seqlens = CuSeqlens(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
     with torch.no_grad():
         together = model(tokens, positions_BT=positions, mask_B1TS=document_mask(segments))
         for backend in (sdpa, per_document_attention):
             model.set_attention(backend)
-            spans = model(tokens, positions_BT=positions, cu_seqlens=cu_seqlens_from_segments(segments))
+            spans = model(tokens, positions_BT=positions, cu_seqlens=cu_seqlens)
             torch.testing.assert_close(spans, together, rtol=1e-4, atol=1e-5)
         for row, begin, end in ((0, 0, 7), (0, 7, 20), (1, 0, 12), (1, 12, 15), (1, 15, 20)):
             alone = model(tokens[row : row + 1, begin:end])

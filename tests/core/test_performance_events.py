@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -185,7 +186,7 @@ def documents_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("data", ["conversations", "packed", "text", "documents"])
-def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: Path, data: str) -> None:
+def test_mfu_counts_positions_without_padding_and_attention_within_documents(tmp_path: Path, data: str) -> None:
     settings = {"max_seq_len": 256, "max_steps": 2, "perf_steps": 2, "batch_size": 2}
     settings |= {"packing": data == "packed", "attend_across_documents": data != "documents"}
     files = {"text": text_file, "documents": documents_file}
@@ -195,12 +196,13 @@ def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: 
     batches = list(itertools.islice(trainer.train_data.iterate_epoch(0), 2))
     trainer.run()
     (event,) = sink.events_of(protocol.Performance)
-    positions = sum(batch.input_ids.numel() for batch in batches)
-    pairs = 0
+    lengths: list[int] = []
     for batch in batches:
         assert (batch.segments is not None) == (data in ("packed", "documents"))
-        for row in batch.input_ids * 0 if batch.segments is None else batch.segments:
-            pairs += sum(int((row == number).sum()) ** 2 for number in row.unique())
+        for index in batch.sample_ids:
+            item = trainer.train_data._dataset[index]
+            lengths += np.diff([*item.document_starts, len(item.input_ids)]).tolist()
+    positions, pairs = sum(lengths), sum(length**2 for length in lengths)
     parts = [part for batch in batches for part in batch.split_rows(1)]
     assert (
         sum(part.attention_pairs for part in parts)

@@ -23,7 +23,7 @@ from trainer_core.config import Config
 from trainer_core.data.order import SHUFFLE_BLOCK_SIZE, EpochOrder
 from trainer_core.data.sequences import WIDTH_MULTIPLE
 from trainer_core.data.token_files import token_dtype
-from trainer_core.models.attention import CuSeqlens, cu_seqlens_from_segments
+from trainer_core.models.attention import CuSeqlens
 from trainer_core.system.hardware import usable_threads
 from trainer_core.system.memory import system_memory
 
@@ -55,6 +55,8 @@ class Batch:
 
     With `segments`, tokens attend only within their segment, and `positions` restart at 0 in each. Without, attention
     is causal over the whole sequence: one document, padded on the right.
+
+    `cu_seqlens` are the same documents in all positions but padding, which `indices` selects from the B * T positions.
     """
 
     input_ids: Tensor  # (B, T) int64
@@ -63,20 +65,45 @@ class Batch:
     samples: int  # sequences of text, or conversations
     segments: Tensor | None = None  # (B, T) int32: document number in its sequence, or PADDING_SEGMENT
     positions: Tensor | None = None  # (B, T) int64
-    cu_seqlens: CuSeqlens | None = None  # the same documents for attention that takes cumulative lengths
+    cu_seqlens: CuSeqlens | None = None
+    indices: Tensor | None = None  # (N,) int64; None: all
     sample_ids: tuple[int, ...] = ()  # indices of the sequences in the split
     epoch: int = 0  # from 0
     row_loss_tokens: tuple[int, ...] = ()  # `loss_tokens` of each sequence; empty: unknown
-    row_attention_pairs: tuple[int, ...] = ()  # sum of squared document lengths of each sequence; empty: undivided
+    row_documents: tuple[tuple[int, ...], ...] = ()  # lengths of each sequence's documents; empty: undivided and full
+
+    @property
+    def tokens(self) -> int:
+        """Positions that are not padding. Does not synchronize."""
+        return sum(map(sum, self._row_documents()))
 
     @property
     def attention_pairs(self) -> int:
         """Pairs of positions that attend to each other, before causality halves them. Does not synchronize."""
-        return sum(self._attention_pairs_by_row())
+        return sum(length**2 for row in self._row_documents() for length in row)
 
-    def _attention_pairs_by_row(self) -> tuple[int, ...]:
+    def _row_documents(self) -> tuple[tuple[int, ...], ...]:
         rows, width = self.input_ids.shape
-        return self.row_attention_pairs or (width**2,) * rows
+        return self.row_documents or ((width,),) * rows
+
+    def without_padding(self) -> Batch:
+        """All positions but padding in one row, with `cu_seqlens`. Synchronizes with a GPU after `select_rows`."""
+        width, device = self.input_ids.shape[1], self.input_ids.device
+        cu_seqlens, indices = self.cu_seqlens, self.indices
+        if cu_seqlens is None:
+            cu_seqlens, indices = _find_documents(self._row_documents(), width)
+            cu_seqlens = CuSeqlens(cu_seqlens.offsets.to(device), cu_seqlens.max_seqlen)
+            indices = None if indices is None else indices.to(device)
+        positions = self.positions
+        if positions is None:
+            positions = torch.arange(width, device=device).expand_as(self.input_ids)
+        ids, labels, positions = (
+            (one.flatten() if indices is None else one.flatten()[indices]).unsqueeze(0)
+            for one in (self.input_ids, self.labels, positions)
+        )
+        return replace(
+            self, input_ids=ids, labels=labels, positions=positions, segments=None, cu_seqlens=cu_seqlens, indices=None
+        )
 
     def pin_memory(self) -> Batch:
         """Copy to page-locked memory. Also called by DataLoader."""
@@ -87,7 +114,7 @@ class Batch:
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        names = ("input_ids", "labels", "segments", "positions")
+        names = ("input_ids", "labels", "segments", "positions", "indices")
         changed: dict[str, Any] = {name: function(one) for name in names if (one := getattr(self, name)) is not None}
         if self.cu_seqlens is not None:
             changed["cu_seqlens"] = CuSeqlens(function(self.cu_seqlens.offsets), self.cu_seqlens.max_seqlen)
@@ -95,7 +122,8 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         offsets = None if self.cu_seqlens is None else self.cu_seqlens.offsets
-        return [one for one in (self.input_ids, self.labels, self.segments, self.positions, offsets) if one is not None]
+        found = (self.input_ids, self.labels, self.segments, self.positions, self.indices, offsets)
+        return [one for one in found if one is not None]
 
     def split_rows(self, max_rows: int) -> list[Batch]:
         """Split into batches of at most `max_rows` sequences; `samples` and `sample_ids` are not divided."""
@@ -113,10 +141,11 @@ class Batch:
             labels=self.labels[rows],
             loss_tokens=sum(counts) if counts else int((self.labels[rows] != IGNORE_INDEX).sum()),
             row_loss_tokens=counts,
-            row_attention_pairs=self.row_attention_pairs[rows],
+            row_documents=self.row_documents[rows],
             segments=None if self.segments is None else self.segments[rows],
             positions=None if self.positions is None else self.positions[rows],
             cu_seqlens=None,
+            indices=None,
         )
 
 
@@ -130,8 +159,9 @@ def concat_batches(parts: list[Batch]) -> Batch:
         loss_tokens=sum(part.loss_tokens for part in parts),
         samples=sum(part.samples for part in parts),
         row_loss_tokens=tuple(count for part in parts for count in part.row_loss_tokens) if known else (),
-        row_attention_pairs=tuple(pairs for part in parts for pairs in part._attention_pairs_by_row()),
+        row_documents=tuple(row for part in parts for row in part._row_documents()),
         cu_seqlens=None,
+        indices=None,
     )
     if any(part.segments is not None for part in parts):
         segments, positions = zip(*((part.segments, part.positions) for part in map(with_segments, parts)), strict=True)
@@ -220,34 +250,40 @@ class SequenceDataset(Dataset[SequenceItem]):
             samples=len(items) if self._sequences is None else sum(len(item.document_starts) for item in items),
             sample_ids=tuple(item.sequence_index for item in items),
         )
-        return _add_segments(batch, items) if any(len(item.document_starts) > 1 for item in items) else batch
+        divided = any(len(item.document_starts) > 1 for item in items)
+        if not divided and self._sequences is None:
+            return batch
+        starts = [(*item.document_starts, len(item.input_ids)) for item in items]
+        documents = tuple(tuple(np.diff(row).tolist()) for row in starts)
+        cu_seqlens, indices = _find_documents(documents, width)
+        batch = replace(batch, row_documents=documents, cu_seqlens=cu_seqlens, indices=indices)
+        return _add_segments(batch) if divided else batch
 
     def close(self) -> None:
         """Close the files, so that Windows can delete them."""
         self._split.close()
 
 
-def _add_segments(batch: Batch, items: Sequence[SequenceItem]) -> Batch:
-    """Add the documents of the sequences. The padding of a row counts as a document in attention."""
-    rows, width = batch.input_ids.shape
-    segments = np.full((rows, width), PADDING_SEGMENT, dtype=np.int32)
-    positions = np.zeros((rows, width), dtype=np.int64)
-    pairs: list[int] = []
-    for row, item in enumerate(items):
-        length, starts = len(item.input_ids), np.asarray(item.document_starts)
-        lengths = np.diff(starts, append=length)
-        number = np.repeat(np.arange(len(starts)), lengths)
-        segments[row, :length] = number
-        positions[row, :length] = np.arange(length) - starts[number]
-        pairs.append(int(lengths @ lengths) + (width - length) ** 2)
-    segments_BT = torch.from_numpy(segments)
-    return replace(
-        batch,
-        segments=segments_BT,
-        positions=torch.from_numpy(positions),
-        cu_seqlens=cu_seqlens_from_segments(segments_BT),
-        row_attention_pairs=tuple(pairs),
-    )
+def _find_documents(row_documents: Sequence[Sequence[int]], width: int) -> tuple[CuSeqlens, Tensor | None]:
+    """`Batch.cu_seqlens` and `Batch.indices`."""
+    lengths = [length for row in row_documents for length in row]
+    offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+    row_lengths = list(map(sum, row_documents))
+    indices = None
+    if min(row_lengths) < width:
+        indices = torch.cat([torch.arange(length) + row * width for row, length in enumerate(row_lengths)])
+    return CuSeqlens(offsets, max(lengths)), indices
+
+
+def _add_segments(batch: Batch) -> Batch:
+    """Add `segments` and `positions` of `row_documents`."""
+    segments = torch.full_like(batch.input_ids, PADDING_SEGMENT, dtype=torch.int32)
+    positions = torch.zeros_like(batch.input_ids)
+    for row, lengths in enumerate(batch.row_documents):
+        end = sum(lengths)
+        segments[row, :end] = torch.repeat_interleave(torch.tensor(lengths))
+        positions[row, :end] = torch.cat([torch.arange(length) for length in lengths])
+    return replace(batch, segments=segments, positions=positions)
 
 
 class LoaderSettings(NamedTuple):

@@ -91,8 +91,11 @@ def _freeze(model: Decoder, patterns: list[str]) -> None:
 def _add_adapter(model: Decoder, values: Mapping[str, Any], embeddings: bool) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
+    from trainer_core.models.lora_linear import LoraLinear
+
     on_meta = next(model.parameters()).is_meta
     config = LoraConfig(task_type="CAUSAL_LM", **values)
+    config._register_custom_module({nn.Linear: LoraLinear})
     inject_adapter_in_model(config, model, _ADAPTER_NAME, low_cpu_mem_usage=on_meta)
     if embeddings:  # in place, without the copies of peft's `modules_to_save`; tied weights stay tied
         config.modules_to_save = ["embed_tokens", "lm_head"]

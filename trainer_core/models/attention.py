@@ -27,7 +27,7 @@ AvailabilityCheck = Callable[[torch.device, torch.dtype, int], UnavailableReason
 
 @dataclass(frozen=True, slots=True)
 class CuSeqlens:
-    """Documents of packed rows. The rest of a row behind its last document counts as a document."""
+    """Documents, one after another, in all positions of a batch."""
 
     offsets: Tensor  # (N + 1,) int32: where documents begin in the B * T positions, and B * T at the end
     max_seqlen: int  # length of the longest
@@ -53,15 +53,6 @@ class AttentionBackend:
     attend: AttentionFunction
     unavailable_reason: AvailabilityCheck  # of a device, dtype and head width; None: available
     uses_cu_seqlens: bool = False  # takes cumulative sequence lengths instead of a mask
-
-
-def cu_seqlens_from_segments(segments_BT: Tensor) -> CuSeqlens:
-    """Cumulative lengths of `Batch.segments`. Synchronizes with a GPU: call before the transfer."""
-    begins_BT = torch.ones_like(segments_BT, dtype=torch.bool)
-    begins_BT[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
-    begins = begins_BT.flatten().nonzero().flatten()
-    offsets = torch.cat((begins, begins.new_tensor([segments_BT.numel()]))).to(torch.int32)
-    return CuSeqlens(offsets, int(offsets.diff().max()))
 
 
 def document_mask(segments_BT: Tensor) -> Tensor:

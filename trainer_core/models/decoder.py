@@ -356,10 +356,17 @@ def _init_normal(weight: Tensor, std: float) -> None:
         weight.copy_(torch.empty(weight.shape, device="cpu").normal_(std=std))
 
 
-def build_decoder(device: torch.device, config: ModelConfig, initialize: bool = True) -> Decoder:
-    """Build a model on a device, with initialized or with undefined weights.
+def build_decoder(
+    device: torch.device, config: ModelConfig, initialize: bool = True, dtype: torch.dtype = torch.float32
+) -> Decoder:
+    """Build a model on a device, with initialized or with undefined weights in `dtype`.
 
     Host memory is at most that of its largest matrix, because several ranks may start at once on a small machine.
     """
-    with device:
-        return Decoder(config, initialize).to(device)
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return Decoder(config, initialize).to(device)
+    finally:
+        torch.set_default_dtype(previous)

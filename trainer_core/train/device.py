@@ -7,6 +7,7 @@ import ctypes
 import os
 import random
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -67,7 +68,7 @@ def describe_device(device: torch.device) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Arithmetic of forward and backward. Weights and optimizer state are always fp32."""
+    """Arithmetic of forward and backward. Trained weights and optimizer state are always fp32."""
 
     name: str  # fp32, bf16 or fp16
     device_type: str
@@ -83,6 +84,14 @@ class Precision:
         if self.dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device_type, dtype=self.dtype)
+
+    def base_dtype(self, tuning: Mapping[str, Any]) -> torch.dtype:
+        """Of the weights that `tuning` (see `train.model_shape.tuning_of`) freezes: bf16 where training computes in it.
+
+        Not beside trained embeddings, because the values between the layers have their dtype.
+        """
+        frozen = tuning["method"] != "full" and not tuning["lora_embeddings"]
+        return torch.bfloat16 if frozen and self.name == "bf16" else torch.float32
 
     @property
     def needs_scaler(self) -> bool:

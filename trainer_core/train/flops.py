@@ -4,7 +4,7 @@ Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs 
 weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
 attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width of all heads, T the mean
 document length weighted by positions; in a layer with a sliding window of W < T positions, 2 W - W² / T replaces T.
-Frozen weights count 4: they have no gradient of their own. Padding counts as tokens, because it is computed. Activation
+Frozen weights count 4: they have no gradient of their own. Padding does not count as tokens. Activation
 recomputation does not count.
 """
 

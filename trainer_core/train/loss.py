@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from trainer_core.data.loader import IGNORE_INDEX, Batch
-from trainer_core.models.attention import cu_seqlens_from_segments, document_mask
+from trainer_core.models.attention import document_mask
 from trainer_core.models.decoder import Decoder
 
 
@@ -174,15 +174,14 @@ def batch_loss(
 ) -> Tensor:
     """`token_loss` of a batch on the model's device. Tokens do not attend to other documents if the batch has segments.
 
-    `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: pass cumulative sequence lengths instead of a
-    mask, for backends with `AttentionBackend.uses_cu_seqlens`. `grad_scale`: see `linear_token_loss`.
+    `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: leave out padding, and pass cumulative
+    sequence lengths instead of a mask, for backends with `AttentionBackend.uses_cu_seqlens`. `grad_scale`: see
+    `linear_token_loss`.
     """
-    mask = spans = None
-    if batch.segments is not None:
-        if varlen:
-            spans = batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)
-        else:
-            mask = document_mask(batch.segments)
+    if varlen and batch.row_documents:
+        batch = batch.without_padding()
+    mask = None if batch.segments is None else document_mask(batch.segments)
+    spans = batch.cu_seqlens if varlen else None
     hidden = model.forward_hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, cu_seqlens=spans)
     if chunk:
         return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.loss_tokens, grad_scale)

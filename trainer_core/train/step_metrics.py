@@ -94,7 +94,7 @@ class MetricsRecorder:
         """Add a step: `loss` is the sum over its `tokens`, `bad` is 1 if its update is skipped (0-dim tensors)."""
         self._loss_sum += torch.where(bad > 0, 0.0, loss)
         self._loss_tokens += tokens * (1 - bad)
-        self._positions += sum(batch.input_ids.numel() for batch in batches)
+        self._positions += sum(batch.tokens for batch in batches)
         self._attended += sum(batch.attention_pairs for batch in batches)
         self._grad_norm, self._learning_rate = grad_norm, learning_rate
 

@@ -101,11 +101,13 @@ class TrainingStep:
         if config.base_model and self.loads_base_model:
             base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
         shape = model_config_of(config, self.prepared.vocab_size)
-        model = build_decoder(self.device, shape, initialize=base is None)
+        tuning = tuning_of(config)
+        dtype = self.precision.base_dtype(tuning)
+        model = build_decoder(self.device, shape, initialize=base is None, dtype=dtype)
         if base is not None:
             new_tokens = read_new_tokens(self.prepared.folder).values()
             adapter_checkpoint.load_base(base, model, self.context, new_tokens)
-        adapters.set_up_tuning(model, tuning_of(config))
+        adapters.set_up_tuning(model, tuning)
         return model, adapter_checkpoint.base_of(base) if base is not None else {}
 
     # --- start ---------------------------------------------------------------------------------------

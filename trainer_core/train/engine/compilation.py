@@ -314,13 +314,14 @@ def _compile_for(key: CompileKey) -> None:
         torch.use_deterministic_algorithms(key.deterministic)
     else:
         torch.set_num_threads(key.threads)
-    model = build_decoder(device, msgspec.convert(key.shape, ModelConfig))
+    precision = Precision.from_name(key.precision, device)
+    shape, dtype = msgspec.convert(key.shape, ModelConfig), precision.base_dtype(key.tuning)
+    model = build_decoder(device, shape, dtype=dtype)
     set_up_tuning(model, key.tuning)
     model.set_attention(BACKENDS[key.attention].attend)
     checkpoint_activations(model, key.checkpointing)
     batch = example_batch(key)
     compiled = compile_whole(model, key)
-    precision = Precision.from_name(key.precision, device)
     grad_scale = torch.ones((), device=device) if precision.needs_scaler else None
     with precision.autocast():
         loss = compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
@@ -342,7 +343,8 @@ def build_example(rows: int, length: int, segments: bool, vocab_size: int, devic
         return batch
     second = (columns >= length // 2).to(torch.int32)
     positions = columns - second * (length // 2)
-    return replace(batch, segments=second.repeat(rows, 1), positions=positions.repeat(rows, 1))
+    documents = ((length // 2, length - length // 2),) * rows
+    return replace(batch, segments=second.repeat(rows, 1), positions=positions.repeat(rows, 1), row_documents=documents)
 
 
 def main() -> int:

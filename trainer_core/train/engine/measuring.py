@@ -18,7 +18,7 @@ from trainer_core import __version__
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.adapters import has_dropout
-from trainer_core.models.attention import BACKENDS, cu_seqlens_from_segments, document_mask
+from trainer_core.models.attention import BACKENDS, document_mask
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
@@ -208,7 +208,7 @@ def attention_pass(
     q, k, v = (random_heads(heads) for heads in (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads))
     mask = cu_seqlens = None
     if batch.segments is not None and backend.uses_cu_seqlens:
-        cu_seqlens = batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)
+        cu_seqlens = batch.without_padding().cu_seqlens
     elif batch.segments is not None:
         mask = document_mask(batch.segments)
 

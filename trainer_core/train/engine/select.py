@@ -66,7 +66,7 @@ def build_engine(
     selector = _Selector(config, engine, device, rows * config.max_seq_len, recorded)
     with measuring.preserved_state(model, device):
         selector.select_threads()
-        selector.select_attention(rows, segments)
+        selector.select_attention(rows, segments or varying)
         selector.select_chunk()
     activation_checkpointing.checkpoint_activations(model, config.activation_checkpointing)
     if device.type == "cuda":
@@ -136,8 +136,8 @@ class _Selector:
         self._engine.record("chunked_loss", chunk > 0, (reason, {}))
 
     def select_attention(self, rows: int, segments: bool) -> None:
-        """As set, as recorded, or variable-length attention for sequences of several documents. A kernel other than the
-        reference must equal it on a batch of the run's shape."""
+        """As set, as recorded, or variable-length attention for padded sequences and those of several documents. A
+        kernel other than the reference must equal it on a batch of the run's shape."""
         name, reason = str(self._config.attention), "path.set"
         if name == "auto":
             name, reason = self._recorded.get("attention", ""), "path.recorded"
