@@ -18,9 +18,10 @@ from trainer_core.data.readers.base import CHUNK, MAX_ROW_BYTES, TOO_LONG, FileI
 _UTF_8: Final = ("utf-8", "utf-8-sig")
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of msgspec
 _BLANK: Final = " \t\r\n\ufeff\u3000\xa0".encode()  # bytes of lines without content
-# Both end at a bracket, a comma, a quote or the end of the buffer. The second skips whole strings.
-_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_OUTSIDE: Final = re.compile(rb'[^"{}\[\],]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\],]*+)*+', re.DOTALL)
+# Both end at a bracket, a comma, a quote or the end of the buffer. The second skips whole strings. Groups are not
+# possessive: before 3.11.5, Python then includes a group that failed (https://github.com/python/cpython/issues/106052).
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*', re.DOTALL)
+_OUTSIDE: Final = re.compile(rb'[^"{}\[\],]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*"[^"{}\[\],]*+)*', re.DOTALL)
 
 
 def read_jsonl(file: FileInput) -> Iterator[tuple[str, bytes | None]]:
