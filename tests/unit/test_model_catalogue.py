@@ -106,6 +106,12 @@ def test_the_memory_estimate_is_the_sum_in_its_docstring() -> None:
     assert catalogue.estimate_lora_memory(model) == weights + adapter + activations + logits + 2**30
 
 
+def test_on_a_cpu_frozen_weights_may_take_four_bytes() -> None:
+    model = BY_NAME["Qwen3-0.6B"]
+    on_cpu = catalogue.estimate_memory(model.shape, model.parameters, "lora", on_gpu=False)
+    assert on_cpu - catalogue.estimate_lora_memory(model) == 2 * model.parameters
+
+
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     text = catalogue.PATH.read_text(encoding="utf-8")

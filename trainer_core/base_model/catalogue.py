@@ -89,11 +89,13 @@ def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
     return estimate_memory(model.shape, model.parameters, "lora", tokens)
 
 
-def estimate_memory(shape: Shape, parameters: int, method: Literal["full", "lora"], tokens: int = _TOKENS) -> int:
-    """Bytes of GPU memory in bf16 arithmetic, with one sequence of `tokens`. LoRA: rank 16 on all linear layers.
+def estimate_memory(
+    shape: Shape, parameters: int, method: Literal["full", "lora"], tokens: int = _TOKENS, on_gpu: bool = True
+) -> int:
+    """Bytes of memory in bf16 arithmetic, with one sequence of `tokens`. LoRA: rank 16 on all linear layers.
 
     The sum of:
-    - weights: with full tuning 4 bytes x parameters (fp32), otherwise 2 (bf16)
+    - weights: with full tuning 4 bytes x parameters (fp32), otherwise 2 (bf16); on a CPU, which may compute in fp32, 4
     - gradients and Adam's two moments: with full tuning, 12 bytes x parameters
     - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
     - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
@@ -103,7 +105,7 @@ def estimate_memory(shape: Shape, parameters: int, method: Literal["full", "lora
     - 1 GiB for the CUDA context, kernels and fragmentation
     """
     widths = sum(inputs + outputs for inputs, outputs in shape.linear_layers())
-    weights = (4 if method == "full" else 2) * parameters
+    weights = (4 if method == "full" or not on_gpu else 2) * parameters
     trained = 12 * parameters if method == "full" else 16 * _RANK * widths * shape.num_hidden_layers
     activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))

@@ -87,9 +87,10 @@ def load_rows(
     rows = []
     for model in models:
         method, peak = measured.get(model.name, ("", 0))
-        memory = dict[str, int]()
-        if model.shape is not None:
-            memory |= {name: catalogue.estimate_memory(model.shape, model.parameters, name) for name in _METHODS}
+        shape, memory = model.shape, dict[str, int]()
+        if shape is not None:
+            size, on_gpu = model.parameters, gpu is not None
+            memory |= {name: catalogue.estimate_memory(shape, size, name, on_gpu=on_gpu) for name in _METHODS}
         if peak:
             memory[method] = peak
         rows.append(ModelRow(model, capacity, memory, method if peak else ""))
