@@ -16,7 +16,7 @@ _MIN_DRIVER_CUDA: Final = (12, 0)  # oldest driver with a torch build: 12.x
 def recommend_preset(machine: MachineInfo) -> str:
     """Name of the preset for the best usable card, otherwise for the CPU.
 
-    The limits are those in `fits` of the presets.
+    The limits are those in `fits` of the presets. Presets to fine-tune are left out: they download a model.
     """
     gpus = usable_gpus(machine)
     ram = _nominal_gib(machine.ram_total)

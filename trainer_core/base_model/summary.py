@@ -78,25 +78,23 @@ def summarize_run(run: Path) -> ModelSummary | None:
 def _summarize_folder(name: str, folder: Path, entry: CatalogueModel | None) -> ModelSummary:
     if (folder / weight_files.ADAPTER_CONFIG_FILE).is_file():
         return _summarize_adapter(name, folder)
-    values = weight_files.read_json(folder / source.CONFIG_FILE)
-    # transformers, which reads the others, imports torch
-    config = hf_config.read_decoder(values, str(folder)) if hf_config.is_decoder(values) else None
+    config = hf_config.from_hf_config(weight_files.read_json(folder / source.CONFIG_FILE), str(folder))
     shapes: dict[str, tuple[int, ...]] = {}
     for file in weight_files.find_weights(folder):
         with weight_files.damage_errors(folder / file):
             shapes |= {key: tensor.shape for key, tensor in weight_files.read_header(folder / file).items()}
     shapes = {key: shape for key, shape in shapes.items() if not key.endswith(_ROTARY_BUFFER)}
-    if config is not None and config.tie_embeddings:
+    if config.tie_embeddings:
         shapes.pop(_HEAD, None)
     return ModelSummary(
         name,
         parameters=sum(map(math.prod, shapes.values())),
-        context=config.max_positions if config else 0,
+        context=config.max_positions,
         license=entry.license if entry else _read_license(folder),
         is_local=True,
         entry=entry,
-        shape=_shape(config) if config else None,
-        weights=shapes if config else {},
+        shape=_shape(config),
+        weights=shapes,
     )
 
 
@@ -167,7 +165,7 @@ def count_trained(model: ModelSummary, config: Config) -> int | None:
         return _count_adapter(model, config) if model.weights else None
     if not config.freeze:
         return model.parameters or None
-    if not model.is_local or not model.weights:
+    if not model.is_local:
         return None  # names of vectors are not known
     frozen = (key for key in model.weights if any(fnmatchcase(key, pattern) for pattern in config.freeze))
     return model.parameters - sum(math.prod(model.weights[key]) for key in frozen)
