@@ -97,11 +97,10 @@ GEMMA_3 = {
     "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "hidden_act": None, "rope_parameters": None,
 }  # fmt: skip
 UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
-    "another family": ("model_type", {"model_type": "gpt2"}),
+    "an unknown family": ("model_type", {"model_type": "no_such_model"}),
     "no family": ("model_type", {"model_type": None}),
     "another head": ("architectures", {"architectures": ["LlamaForSequenceClassification"]}),
     "own code": ("architectures", {"architectures": ["MyLlamaForCausalLM"]}),
-    "images": ("model_type", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}),
     "scaled positions, 4": ("rope_scaling.rope_type", {"rope_scaling": DYNAMIC}),
     "scaled positions, before 4.43": ("rope_scaling.type", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "scaled positions, 5": ("rope_parameters.rope_type", {"rope_parameters": {"rope_theta": 1e4, **DYNAMIC}}),

@@ -12,7 +12,7 @@ from trainer_core.base_model import preset_run, source
 from trainer_core.config import Config, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
-from trainer_core.models.model_config import ModelConfig
+from trainer_core.models.model_config import LanguageModelConfig, ModelConfig
 from trainer_core.progress import Reporter
 
 _MAX_FULL: Final = 1e-4  # learning rates
@@ -45,7 +45,7 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
     return msgspec.structs.replace(config, base_model=base.origin, tokenizer=folder, **_knobs(model))
 
 
-def _warn_of_learning_rate(config: Config, model: ModelConfig, reporter: Reporter) -> None:
+def _warn_of_learning_rate(config: Config, model: LanguageModelConfig, reporter: Reporter) -> None:
     """Warn of the usual learning rate of the other method, which is ten times as high or as low."""
     rate, is_full = config.learning_rate, config.method == "full"
     if (is_full and rate > _MAX_FULL and model.hidden_dim >= _LARGE) or (not is_full and rate < _MIN_LORA):
@@ -58,16 +58,16 @@ def repeatable(config: Config) -> Config:
     return msgspec.structs.replace(config, tokenizer="") if config.base_model else config
 
 
-def base_config(config: Config, vocab_size: int) -> ModelConfig:
+def base_config(config: Config, vocab_size: int) -> LanguageModelConfig:
     """The architecture of the base model that `apply_base_model` found, for a tokenizer of `vocab_size` tokens.
 
-    A model with fewer gets more rows if its embeddings are trained. Otherwise the data has none of the other tokens:
-    `prepare.load_prepared` ensures that.
+    Our decoder gets more rows if it has fewer and embeddings are trained. Otherwise the data has none of the other
+    tokens: `prepare.load_prepared` and `TrainingStep` ensure that.
     """
     folder = Path(config.tokenizer)
     model = hf_config.from_hf_config(source.read_config(folder), str(folder))
     rows = model.vocab_size
-    if vocab_size > rows and (config.method != "lora" or config.lora_embeddings):
+    if isinstance(model, ModelConfig) and vocab_size > rows and (config.method != "lora" or config.lora_embeddings):
         rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
     return dataclasses.replace(
         model,
@@ -78,13 +78,19 @@ def base_config(config: Config, vocab_size: int) -> ModelConfig:
     )
 
 
-def _knobs(model: ModelConfig) -> dict[str, Any]:
+def _knobs(model: LanguageModelConfig) -> dict[str, Any]:
     """The settings of a new model with this architecture, as far as they describe it."""
-    attention = model.attention
-    return {
+    shape = {
         "vocab_size": min(model.vocab_size, int(knobs()["vocab_size"].maximum or 0)),
         "hidden_dim": model.hidden_dim,
         "n_layers": model.n_layers,
+        "tie_embeddings": model.tie_embeddings,
+    }
+    if not isinstance(model, ModelConfig):
+        return shape
+    attention = model.attention
+    return {
+        **shape,
         "n_heads": attention.n_heads,
         "n_kv_heads": attention.n_kv_heads,
         "mlp_dim": model.mlp.dim,
@@ -92,5 +98,4 @@ def _knobs(model: ModelConfig) -> dict[str, Any]:
         "norm_eps": model.norm.eps,
         "qkv_bias": attention.qkv_bias,
         "qk_norm": attention.qk_norm,
-        "tie_embeddings": model.tie_embeddings,
     }

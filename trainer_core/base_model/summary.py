@@ -78,23 +78,25 @@ def summarize_run(run: Path) -> ModelSummary | None:
 def _summarize_folder(name: str, folder: Path, entry: CatalogueModel | None) -> ModelSummary:
     if (folder / weight_files.ADAPTER_CONFIG_FILE).is_file():
         return _summarize_adapter(name, folder)
-    config = hf_config.from_hf_config(weight_files.read_json(folder / source.CONFIG_FILE), str(folder))
+    values = weight_files.read_json(folder / source.CONFIG_FILE)
+    # transformers, which reads the others, imports torch
+    config = hf_config.read_decoder(values, str(folder)) if hf_config.is_decoder(values) else None
     shapes: dict[str, tuple[int, ...]] = {}
     for file in weight_files.find_weights(folder):
         with weight_files.damage_errors(folder / file):
             shapes |= {key: tensor.shape for key, tensor in weight_files.read_header(folder / file).items()}
     shapes = {key: shape for key, shape in shapes.items() if not key.endswith(_ROTARY_BUFFER)}
-    if config.tie_embeddings:
+    if config is not None and config.tie_embeddings:
         shapes.pop(_HEAD, None)
     return ModelSummary(
         name,
         parameters=sum(map(math.prod, shapes.values())),
-        context=config.max_positions,
+        context=config.max_positions if config else 0,
         license=entry.license if entry else _read_license(folder),
         is_local=True,
         entry=entry,
-        shape=_shape(config),
-        weights=shapes,
+        shape=_shape(config) if config else None,
+        weights=shapes if config else {},
     )
 
 
@@ -165,7 +167,7 @@ def count_trained(model: ModelSummary, config: Config) -> int | None:
         return _count_adapter(model, config) if model.weights else None
     if not config.freeze:
         return model.parameters or None
-    if not model.is_local:
+    if not model.is_local or not model.weights:
         return None  # names of vectors are not known
     frozen = (key for key in model.weights if any(fnmatchcase(key, pattern) for pattern in config.freeze))
     return model.parameters - sum(math.prod(model.weights[key]) for key in frozen)

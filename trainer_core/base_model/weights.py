@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weight_files import TensorEntry, damage_errors, read_header
 from trainer_core.messages import TraindeckError
+from trainer_core.models.transformers_model import TransformersModel
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
 
@@ -36,7 +37,9 @@ def require_weights(base: BaseModel, model: nn.Module) -> None:
 
     Raises `base_model.mismatch` or `base_model.damaged`.
     """
-    _match(base, _read_headers(base), model)
+    headers = _read_headers(base)
+    if not isinstance(model, TransformersModel) or _has_names_of(headers, model):
+        _match(base, headers, model)
 
 
 def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
@@ -48,6 +51,9 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_toke
     Raises `base_model.mismatch` before any weight is read, `base_model.not_finite` or `base_model.damaged`.
     """
     headers = _read_headers(base)
+    if isinstance(model, TransformersModel) and not _has_names_of(headers, model):
+        _load_renamed(base, model)
+        return
     targets = _match(base, headers, model)
     all_entries = [entry for entries in headers.values() for entry in entries.values()]
     buffer = new_buffer(all_entries)
@@ -63,6 +69,22 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_toke
                     copy(tensor, targets[name])
                 done += entries[name].size
                 reporter.progress("loading", done, total, "bytes")
+
+
+def _has_names_of(headers: Mapping[Path, Mapping[str, TensorEntry]], model: nn.Module) -> bool:
+    names = model.state_dict().keys()
+    return all(entries.keys() <= names for entries in headers.values())
+
+
+def _load_renamed(base: BaseModel, model: TransformersModel) -> None:
+    """Load weights that older or other programs named, as transformers translates them."""
+    try:
+        model.load_folder(base.folder)
+    except ValueError as error:
+        raise TraindeckError("base_model.mismatch", path=str(base.folder), what=str(error)) from error
+    for name, weight in model.state_dict().items():
+        if not is_finite(weight):
+            raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=base.weights[0])
 
 
 def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:

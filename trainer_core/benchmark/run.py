@@ -30,7 +30,7 @@ from trainer_core.check.trial_process import TrialRequest, TrialResult, run_tria
 from trainer_core.config import Config
 from trainer_core.console.performance import format_measuring
 from trainer_core.messages import Language, TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.build import build_model
 from trainer_core.progress import NullReporter
 from trainer_core.protocol import FastPath
 from trainer_core.run_context import RunContext
@@ -172,8 +172,7 @@ def cpu_load() -> float:
 
 def _require_trainable(config: Config, vocab_size: int, device: torch.device, rates: dict[str, float]) -> None:
     """Raise `bench.too_large` if a micro-batch of the preset takes too long, by estimate."""
-    with torch.device("meta"):
-        model = Decoder(model_config_of(config, vocab_size))
+    model = build_model(torch.device("meta"), model_config_of(config, vocab_size))
     products = {name: rate for name, rate in rates.items() if name.startswith("matmul")}
     rate = products["matmul fp32"] if device.type == "cpu" else max(products.values())
     tokens = config.batch_size * config.max_seq_len

@@ -23,7 +23,7 @@ from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
 from trainer_core.models.adapters import count_trainable, set_up_tuning
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.build import build_model
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
 from trainer_core.system.memory import system_memory
@@ -36,6 +36,7 @@ from trainer_core.train.device import (
     device_of_rank,
 )
 from trainer_core.train.model_shape import model_config_of, tuning_of
+from trainer_core.train.optimizers import is_inner_matrix
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import beside, share_of
 from trainer_core.train.training_step import TrainingStep
@@ -170,14 +171,14 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         total, available = system_memory()
         info = psutil.Process().memory_info()  # shared pages of libraries count as available; on Linux only
         free = min(total, available + info.rss - getattr(info, "shared", 0))
+    model = build_model(torch.device("meta"), model_config_of(config, request.vocab_size))
     with torch.device("meta"):
-        model = Decoder(model_config_of(config, request.vocab_size))
         set_up_tuning(model, tuning_of(config))
     parameters, trained = model.count_parameters(), count_trainable(model)
     matrices = sum(
         weight.numel()
         for name, weight in model.named_parameters()
-        if weight.requires_grad and weight.dim() == 2 and ".layers." in name
+        if weight.requires_grad and is_inner_matrix(name, weight)
     )
     moments = 2 * trained - (matrices if config.optimizer == "muon" else 0)  # Muon has one per matrix
     saved = trained if config.method == "lora" else parameters

@@ -4,7 +4,8 @@
         model.safetensors  config.json  tokenizer.json  tokenizer_config.json   copies of the checkpoint's
         generation_config.json  README.md                                       new
 
-An adapter is merged into its base model. Torch is imported only for that.
+An adapter is merged into its base model, and transformers writes the weights of models that it computes. Torch is
+imported only for that.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from trainer_core.base_model.weight_files import ADAPTER_FILE
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
 from trainer_core.messages import Language, TraindeckError
+from trainer_core.models import hf_config
 from trainer_core.progress import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.system import files
@@ -94,7 +96,8 @@ def _require_empty(target: Path) -> None:
 def _hashes_of_files(checkpoint: Path) -> dict[str, str]:
     """SHA-256 of each file to export, which `_copy` verifies; the weights last. Raises `checkpoint.damaged`."""
     merges = (checkpoint / ADAPTER_FILE).is_file()
-    problem = checkpoint_dir.find_problem(checkpoint, hashes=merges)  # an adapter is small, and not copied
+    rewrites = merges or not hf_config.is_decoder(read_json(checkpoint / "config.json"))
+    problem = checkpoint_dir.find_problem(checkpoint, hashes=rewrites)  # of what is not copied
     if problem:
         raise _damaged_error(checkpoint, problem)
     listed = json.loads((checkpoint / checkpoint_dir.MANIFEST).read_bytes())["files"]
@@ -102,7 +105,8 @@ def _hashes_of_files(checkpoint: Path) -> dict[str, str]:
     missing = [name for name in required if name not in listed]
     if missing:
         raise _damaged_error(checkpoint, f"“{missing[0]}” is missing")
-    return {name: listed[name]["sha256"] for name in _EXPORTED_FILES if name in listed}
+    copied = (name for name in _EXPORTED_FILES if name in listed and not (rewrites and name == "model.safetensors"))
+    return {name: listed[name]["sha256"] for name in copied}
 
 
 def _copy(source: Path, target: Path, expected_hash: str) -> Iterator[int]:

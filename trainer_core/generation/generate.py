@@ -17,12 +17,11 @@ from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.messages import TraindeckError
-from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder
-from trainer_core.models.kv_cache import KvCache, RaggedKvCache
+from trainer_core.models.kv_cache import RaggedKvCache
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.adapter_checkpoint import load_merged
-from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
 
 _CONTEXT_TOKENS = (16, 128)  # tokens of context for decoding; more if they start within a character
 
@@ -40,7 +39,7 @@ class SamplingParams:
 class LoadedModel(NamedTuple):
     """A model for inference, with its tokenizer. `chat`: it was trained to answer prompts."""
 
-    model: Decoder
+    model: LanguageModel
     codec: Codec
     chat: bool
 
@@ -50,19 +49,18 @@ def load_model(checkpoint: Path, device: torch.device) -> LoadedModel:
     problem = checkpoint_dir.find_problem(checkpoint)
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
-    shape = read_shape(checkpoint)
-    if adapters.is_adapter(checkpoint):
-        model = load_merged(checkpoint, shape)
-    else:
-        require_weights(checkpoint, shape)
-        model = Decoder(shape)
-        load_weights(checkpoint, model)
+    model = load_merged(checkpoint)
     codec = Codec.load(checkpoint / "tokenizer.json")
     return LoadedModel(model.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")
 
 
 def generate_text(
-    model: Decoder, codec: Codec, prompt: str | Sequence[Turn], max_tokens: int, sampling: SamplingParams, chat: bool
+    model: LanguageModel,
+    codec: Codec,
+    prompt: str | Sequence[Turn],
+    max_tokens: int,
+    sampling: SamplingParams,
+    chat: bool,
 ) -> Iterator[str]:
     """Stream the continuation of `prompt`, or with `chat` the answer to it. Conversations require `chat`.
 
@@ -83,18 +81,23 @@ def prompt_ids(codec: Codec, prompt: str | Sequence[Turn], chat: bool) -> list[i
 
 @torch.no_grad()
 def generate_tokens(
-    model: Decoder, prompt: Sequence[int], max_tokens: int, sampling: SamplingParams, eos_token_ids: frozenset[int]
+    model: LanguageModel,
+    prompt: Sequence[int],
+    max_tokens: int,
+    sampling: SamplingParams,
+    eos_token_ids: frozenset[int],
 ) -> Iterator[int]:
     """Stream new tokens, without the end token. When the context is full, its older half is discarded."""
-    device, window = model.lm_head.weight.device, model.config.max_seq_len
+    device, window = model.head.weight.device, model.config.max_seq_len
     generator = torch.Generator(device).manual_seed(sampling.seed)
     seen = list(prompt)[-(window - 1) :]
-    cache = KvCache(model.config, 1, min(window, len(seen) + max_tokens), model.lm_head.weight)
+    capacity = min(window, len(seen) + max_tokens)
+    cache = model.new_cache(capacity)
     n_tokens = model.config.n_tokens  # the remaining rows are padding
 
     def next_logits(ids: list[int]) -> Tensor:
         hidden_BTD = model.forward_hidden(torch.tensor([ids], device=device), cache=cache)
-        return model.lm_head(hidden_BTD[0, -1])[:n_tokens]  # type: ignore[no-any-return]
+        return model.logits(hidden_BTD[0, -1])[:n_tokens]
 
     logits_V = next_logits(seen)
     for _ in range(max_tokens):
@@ -105,7 +108,7 @@ def generate_tokens(
         seen.append(token)
         if cache.length == window:
             seen = seen[-(window // 2) :]
-            cache.length = 0
+            cache = model.new_cache(capacity)
             logits_V = next_logits(seen)
         else:
             logits_V = next_logits([token])
@@ -142,7 +145,7 @@ class Completion:
 
 @torch.no_grad()
 def generate_batch(
-    model: Decoder,
+    model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     limits: Sequence[int],
     eos_token_ids: frozenset[int],
@@ -154,10 +157,12 @@ def generate_batch(
     are padded on the right and each row fills the cache from the left, so that completions do not depend on other rows
     (except for rounding). Finished rows are removed from the batch. `poll` is called after each token.
     """
+    if not isinstance(model, Decoder):  # no cache for rows of different lengths
+        return [_complete(model, *row, eos_token_ids, poll) for row in zip(prompts, limits, strict=True)]
     window, lengths = model.config.max_seq_len, list(map(len, prompts))
     max_tokens = [min(limit, window - length) for limit, length in zip(limits, lengths, strict=True)]
     capacity = max(length + limit for length, limit in zip(lengths, max_tokens, strict=True))
-    cache = RaggedKvCache(model.config, lengths, capacity, model.lm_head.weight)
+    cache = RaggedKvCache(model.config, lengths, capacity, model.head.weight)
     completions = [Completion() for _ in prompts]
     rows = list(range(len(prompts)))  # indices into `completions`, in the order of the batch
     next_B = _prefill(model, prompts, cache)
@@ -182,7 +187,22 @@ def generate_batch(
         next_B = _decode_step(model, next_B, cache)
 
 
-def _prefill(model: Decoder, prompts: Sequence[Sequence[int]], cache: RaggedKvCache) -> Tensor:
+def _complete(
+    model: LanguageModel, prompt: Sequence[int], limit: int, eos_token_ids: frozenset[int], poll: Callable[[], None]
+) -> Completion:
+    """`generate_batch` of one row."""
+    room = model.config.max_seq_len - len(prompt)
+    completion, limit = Completion(finish_reason="end"), min(limit, room)
+    for token in generate_tokens(model, prompt, limit + 1, SamplingParams(temperature=0), eos_token_ids):
+        poll()
+        if len(completion.tokens) == limit:
+            completion.finish_reason = "context" if limit == room else "limit"
+            break
+        completion.tokens.append(token)
+    return completion
+
+
+def _prefill(model: LanguageModel, prompts: Sequence[Sequence[int]], cache: RaggedKvCache) -> Tensor:
     """The most probable token (B,) after each prompt."""
     longest, device = max(map(len, prompts)), cache.lengths_B.device
     padded_BT = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=device)
@@ -190,7 +210,7 @@ def _prefill(model: Decoder, prompts: Sequence[Sequence[int]], cache: RaggedKvCa
     return _argmax_token(model, hidden_BTD[torch.arange(len(prompts), device=device), cache.lengths_B - 1])
 
 
-def _decode_step(model: Decoder, tokens_B: Tensor, cache: RaggedKvCache) -> Tensor:
+def _decode_step(model: LanguageModel, tokens_B: Tensor, cache: RaggedKvCache) -> Tensor:
     """The most probable token (B,) after one more token per row."""
     slots_S = torch.arange(cache.length + 1, device=tokens_B.device)
     positions_BT = cache.lengths_B[:, None]
@@ -199,9 +219,9 @@ def _decode_step(model: Decoder, tokens_B: Tensor, cache: RaggedKvCache) -> Tens
     return _argmax_token(model, hidden_BTD[:, -1])
 
 
-def _argmax_token(model: Decoder, hidden_BD: Tensor) -> Tensor:
+def _argmax_token(model: LanguageModel, hidden_BD: Tensor) -> Tensor:
     """Of one position only: logits of whole prompts may need more memory than training."""
-    return model.lm_head(hidden_BD)[:, : model.config.n_tokens].argmax(-1)  # type: ignore[no-any-return]
+    return model.logits(hidden_BD)[:, : model.config.n_tokens].argmax(-1)
 
 
 class IncrementalDetokenizer:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from trainer_core.base_model import weight_files
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.system import files
 
 ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
@@ -44,7 +44,7 @@ _UNSUPPORTED: Final = (
 )
 
 
-def set_up_tuning(model: Decoder, tuning: Mapping[str, Any]) -> None:
+def set_up_tuning(model: LanguageModel, tuning: Mapping[str, Any]) -> None:
     """Add a new adapter and freeze all other weights, or freeze what the setting `freeze` matches.
 
     `tuning`: see `train.model_shape.tuning_of`. Raises `config.lora_targets`, `config.freeze_unmatched` or
@@ -68,15 +68,13 @@ def set_up_tuning(model: Decoder, tuning: Mapping[str, Any]) -> None:
     _add_adapter(model, values, tuning["lora_embeddings"])
 
 
-def linear_layers(model: Decoder) -> list[str]:
+def linear_layers(model: LanguageModel) -> list[str]:
     """Names of the linear layers of attention and MLP, without their path."""
-    found = dict.fromkeys(
-        name.rpartition(".")[2] for name, module in model.model.named_modules() if isinstance(module, nn.Linear)
-    )
-    return list(found)
+    modules, types = model.backbone.named_modules(), model.linear_types
+    return list(dict.fromkeys(name.rpartition(".")[2] for name, module in modules if isinstance(module, types)))
 
 
-def _freeze(model: Decoder, patterns: list[str]) -> None:
+def _freeze(model: LanguageModel, patterns: list[str]) -> None:
     names = dict(model.named_parameters())
     for pattern in patterns:
         matched = [name for name in names if fnmatchcase(name, pattern)]
@@ -88,7 +86,7 @@ def _freeze(model: Decoder, patterns: list[str]) -> None:
         raise TraindeckError("config.all_frozen")
 
 
-def _add_adapter(model: Decoder, values: Mapping[str, Any], embeddings: bool) -> None:
+def _add_adapter(model: LanguageModel, values: Mapping[str, Any], embeddings: bool) -> None:
     from peft import LoraConfig, inject_adapter_in_model
 
     from trainer_core.models.lora_linear import LoraLinear
@@ -98,9 +96,9 @@ def _add_adapter(model: Decoder, values: Mapping[str, Any], embeddings: bool) ->
     config._register_custom_module({nn.Linear: LoraLinear})
     inject_adapter_in_model(config, model, _ADAPTER_NAME, low_cpu_mem_usage=on_meta)
     if embeddings:  # in place, without the copies of peft's `modules_to_save`; tied weights stay tied
-        config.modules_to_save = ["embed_tokens", "lm_head"]
-        model.model.embed_tokens.weight.requires_grad_(True)
-        model.lm_head.weight.requires_grad_(True)
+        config.modules_to_save = list(model.embeddings())
+        for module in model.embeddings().values():
+            module.weight.requires_grad_(True)
     for weight in model.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()  # also beside a base model in half precision
@@ -109,7 +107,7 @@ def _add_adapter(model: Decoder, values: Mapping[str, Any], embeddings: bool) ->
 # --- what is trained -------------------------------------------------------------------------------------
 
 
-def has_adapter(model: Decoder) -> bool:
+def has_adapter(model: LanguageModel) -> bool:
     return hasattr(model, "peft_config")  # set by peft
 
 
@@ -126,7 +124,7 @@ def has_dropout(model: nn.Module) -> bool:
 # --- on disk ---------------------------------------------------------------------------------------------
 
 
-def adapter_weights(model: Decoder) -> dict[str, Tensor]:
+def adapter_weights(model: LanguageModel) -> dict[str, Tensor]:
     """The trained weights by their names in PEFT's file. Tensors are not copied."""
     weights = model.state_dict(keep_vars=True).items()
     return {_name_in_file(name): weight for name, weight in weights if weight.requires_grad}
@@ -137,7 +135,7 @@ def _name_in_file(name: str) -> str:
     return PREFIX + (name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name)
 
 
-def adapter_config(model: Decoder, base_model: str) -> bytes:
+def adapter_config(model: LanguageModel, base_model: str) -> bytes:
     """Content of `adapter_config.json`. `base_model`: folder or name of the base model."""
     config = model.peft_config[_ADAPTER_NAME].to_dict()  # type: ignore[index,union-attr]
     targets = config["target_modules"]
@@ -172,12 +170,12 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def load_adapter(folder: Path, model: Decoder) -> None:
+def load_adapter(folder: Path, model: LanguageModel) -> None:
     """Add the adapter of a folder to a model that has none, to be trained on. Raises `checkpoint.bad_adapter`."""
     found = read_adapter_config(folder)
     values = {name: found[name] for name in _CONFIG_KEYS if found.get(name) is not None}
     saved = set(found.get("modules_to_save") or ())
-    if saved and saved != {"embed_tokens", "lm_head"}:
+    if saved and saved != model.embeddings().keys():
         raise _bad_adapter(folder, f"modules_to_save is {sorted(saved)!r:.60}")
     try:
         _add_adapter(model, values, embeddings=bool(saved))
@@ -186,7 +184,7 @@ def load_adapter(folder: Path, model: Decoder) -> None:
     load_adapter_weights(folder, model)
 
 
-def load_adapter_weights(folder: Path, model: Decoder) -> None:
+def load_adapter_weights(folder: Path, model: LanguageModel) -> None:
     """Copy the weights of a folder into the adapter of a model. Raises `checkpoint.bad_adapter`."""
     try:
         with files.open_with_retry(folder / ADAPTER_FILE):
@@ -213,7 +211,7 @@ def _bad_adapter(folder: Path, reason: object) -> TraindeckError:
 
 
 @torch.no_grad()
-def merge(model: Decoder) -> None:
+def merge(model: LanguageModel) -> None:
     """Add the adapter to the weights of the model. It has its plain structure again, and all weights are trained."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from trainer_core.models import cpu_ops
 from trainer_core.models.attention import (
@@ -26,6 +27,7 @@ from trainer_core.models.attention import (
     sliding_window_mask,
 )
 from trainer_core.models.kv_cache import KvCache
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import Activation, ModelConfig, NormConfig, RopeConfig
 from trainer_core.models.rotary import apply_rotary, rotary_table
 
@@ -194,6 +196,14 @@ def call_layer(layer: nn.Module, *given: Any) -> Tensor:
     return layer(*given)  # type: ignore[no-any-return]
 
 
+def _checkpointed(options: dict[str, Any], layer: nn.Module, *inputs: Any) -> Tensor:
+    """Call a layer and recompute its activations in backward. `options`: of torch's `checkpoint`."""
+    if not torch.is_grad_enabled():
+        return call_layer(layer, *inputs)
+    result: Tensor = checkpoint(layer, *inputs, use_reentrant=False, **options)
+    return result
+
+
 class Backbone(nn.Module):
     """Embedding, layers, final norm: Hugging Face's `model`."""
 
@@ -277,11 +287,14 @@ class Backbone(nn.Module):
         return (near if mask_B1TS is None else near & mask_B1TS), None
 
 
-class Decoder(nn.Module):
-    """A causal language model. `forward` returns logits.
+class Decoder(LanguageModel):
+    """A language model of our own.
 
     Weights are drawn from torch's global generator if `initialize`, otherwise undefined.
     """
+
+    config: ModelConfig
+    has_plain_head = True
 
     def __init__(self, config: ModelConfig, initialize: bool = True) -> None:
         super().__init__()
@@ -294,23 +307,17 @@ class Decoder(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        *,
-        positions_BT: Tensor | None = None,
-        mask_B1TS: Tensor | None = None,
-        cu_seqlens: CuSeqlens | None = None,
-        cache: KvCache | None = None,
-    ) -> Tensor:
-        """Logits (B, T, V). With a `cache`, `ids_BT` continue its content; a `mask` (True: attend) then covers all S
-        keys. Without a mask attention is causal, which with a filled cache is correct for one token at a time.
-        `cu_seqlens` are equivalent to a mask that separates documents.
-        """
-        hidden = self.forward_hidden(
-            ids_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cu_seqlens=cu_seqlens, cache=cache
-        )
-        return self.lm_head(hidden)  # type: ignore[no-any-return]
+    @property
+    def backbone(self) -> Backbone:
+        return self.model
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        return self.model.embed_tokens
+
+    @property
+    def head(self) -> nn.Linear:
+        return self.lm_head
 
     def forward_hidden(
         self,
@@ -321,23 +328,33 @@ class Decoder(nn.Module):
         cu_seqlens: CuSeqlens | None = None,
         cache: KvCache | None = None,
     ) -> Tensor:
-        """Hidden states before the head (B, T, D)."""
+        """Hidden states before the head (B, T, D).
+
+        With a `cache`, `ids_BT` continue its content; a `mask` (True: attend) then covers all S keys. Without a mask
+        attention is causal, which with a filled cache is correct for one token at a time. `cu_seqlens` are equivalent
+        to a mask that separates documents.
+        """
         return self.model(ids_BT, positions_BT, mask_B1TS, cu_seqlens, cache)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.lm_head(hidden)  # type: ignore[no-any-return]
+
+    def new_cache(self, capacity: int) -> KvCache:
+        return KvCache(self.config, 1, capacity, self.lm_head.weight)
 
     def set_attention(self, attend: AttentionFunction) -> None:
         """Set the attention of all layers over whole sequences; with a cache they use the reference."""
         for layer in self.model.layers:
             layer.self_attn.attend = attend  # type: ignore[union-attr]
 
+    def checkpoint_layers(self, options: dict[str, Any] | None) -> None:
+        self.model.layer_call = call_layer if options is None else partial(_checkpointed, options)
+
     def _scale_residual_projections(self) -> None:
         """Scale the initial matrices that write to the residual path down with depth (GPT-2)."""
         for name, weight in self.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 _init_normal(weight, std=0.02 / (2 * self.config.n_layers) ** 0.5)
-
-    def count_parameters(self) -> int:
-        """Trainable weights; a tied head counts once."""
-        return sum(weight.numel() for weight in self.parameters())
 
 
 def _init_weights(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` of our decoder.
+"""Hugging Face `config.json`: of our decoder, and of models that transformers computes.
 
 State dicts need no translation (see decoder.py). Sources of the field names: the `config.json` of published models, and
 `configuration_*.py` and `modeling_rope_utils.py` of transformers 4.57 and 5.23, whose defaults apply to missing keys.
@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from trainer_core.messages import TraindeckError
-from trainer_core.models import hf_rope
+from trainer_core.models import hf_rope, transformers_config
 from trainer_core.models.hf_values import HfValues
-from trainer_core.models.model_config import AttentionConfig, Family, MlpConfig, ModelConfig, NormConfig
+from trainer_core.models.model_config import (
+    AttentionConfig,
+    Family,
+    LanguageModelConfig,
+    MlpConfig,
+    ModelConfig,
+    NormConfig,
+    TransformersConfig,
+)
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"  # values of `layer_types`
 
@@ -61,9 +69,25 @@ _READS_ATTENTION_BIAS: Final = ("llama", "qwen3", _GEMMA)  # Qwen2 always has it
 
 
 def to_hf_config(
-    config: ModelConfig, eos_token_id: int | list[int], pad_token_id: int, bos_token_id: int | None = None
+    config: LanguageModelConfig, eos_token_id: int | list[int], pad_token_id: int, bos_token_id: int | None = None
 ) -> dict[str, Any]:
     """The content of `config.json`. `eos_token_id` ends a text or an answer; `bos_token_id` begins one, or None."""
+    if isinstance(config, TransformersConfig):
+        architecture = config.values
+    else:
+        architecture = _write_decoder(cast(ModelConfig, config))
+    return {
+        **architecture,
+        "bos_token_id": bos_token_id,
+        "eos_token_id": eos_token_id,
+        "pad_token_id": pad_token_id,
+        "torch_dtype": "float32",
+        "used_vocab_size": config.unpadded_vocab_size,  # ours; 0: all rows are tokens
+        "used_max_seq_len": config.max_seq_len,  # ours
+    }
+
+
+def _write_decoder(config: ModelConfig) -> dict[str, Any]:
     heads, activation = config.attention, "hidden_activation" if config.family == _GEMMA else "hidden_act"
     return {
         "architectures": [_FAMILIES[config.family].architecture],
@@ -85,12 +109,6 @@ def to_hf_config(
         **_write_windows(config),
         "tie_word_embeddings": config.tie_embeddings,
         "initializer_range": 0.02,
-        "bos_token_id": bos_token_id,
-        "eos_token_id": eos_token_id,
-        "pad_token_id": pad_token_id,
-        "torch_dtype": "float32",
-        "used_vocab_size": config.unpadded_vocab_size,  # ours; 0: all rows are tokens
-        "used_max_seq_len": config.max_seq_len,  # ours
     }
 
 
@@ -110,15 +128,24 @@ def _write_windows(config: ModelConfig) -> dict[str, Any]:
     return written
 
 
-def from_hf_config(values: dict[str, Any], path: str) -> ModelConfig:
+def is_decoder(values: dict[str, Any]) -> bool:
+    """Whether our decoder computes this architecture; if not, transformers does."""
+    kind = values.get("model_type")
+    return isinstance(kind, str) and kind in _FAMILIES
+
+
+def from_hf_config(values: dict[str, Any], path: str) -> LanguageModelConfig:
     """The architecture in a `config.json`. `max_seq_len` is that of a checkpoint of ours, otherwise all positions.
 
-    Raises `model.unsupported` for what the decoder does not compute, and `checkpoint.mismatch` for impossible sizes.
+    Raises `model.unsupported` for what is not computed, `model.not_causal`, and `checkpoint.mismatch` for impossible
+    sizes.
     """
-    kind = values.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
-        raise HfValues(values, path).unsupported("model_type")
-    family = cast(Family, kind)
+    return read_decoder(values, path) if is_decoder(values) else transformers_config.read(values, path)
+
+
+def read_decoder(values: dict[str, Any], path: str) -> ModelConfig:
+    """`from_hf_config` of a family of our decoder."""
+    family = cast(Family, values["model_type"])
     found = HfValues({**_FAMILIES[family].defaults, **values}, path)
     found.require({**_SUPPORTED, **_FAMILIES[family].supported, "architectures": [_FAMILIES[family].architecture]})
     positions, gemma = found.size("max_position_embeddings"), family == _GEMMA

@@ -20,7 +20,7 @@ _MAX_SIZES: Final = {
     "max_window_layers": 512,
     "sliding_window_pattern": 512,
 }  # limits of our own knobs; no model is larger
-_MAX_POSITIONS: Final = 1_048_576  # of all others
+MAX_POSITIONS: Final = 1_048_576  # of all others
 _MAX_NUMBER: Final = 1e12
 _MISSING: Final = object()
 
@@ -51,7 +51,7 @@ class HfValues:
         value = self.values.get(name)
         if value is None and default is not None:
             return default
-        if not isinstance(value, int) or not minimum <= value <= _MAX_SIZES.get(name, _MAX_POSITIONS):
+        if not isinstance(value, int) or not minimum <= value <= _MAX_SIZES.get(name, MAX_POSITIONS):
             raise self._implausible(name)
         return value
 

@@ -1,4 +1,4 @@
-"""Architecture of a decoder, as nested dataclasses of plain values. Imports no framework.
+"""Architecture of a model, as nested dataclasses of plain values. Imports no framework.
 
 `dataclasses.asdict` and `msgspec.convert` translate to and from JSON values.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3_text"]  # `model_type` of `config.json`
 Activation = Literal["silu", "gelu_pytorch_tanh"]  # names of Hugging Face
@@ -73,19 +73,12 @@ class RopeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """Architecture of a decoder; every value is explicit."""
+class LanguageModelConfig:
+    """What is known of any model."""
 
-    family: Family
     vocab_size: int
     hidden_dim: int
     n_layers: int
-    attention: AttentionConfig
-    mlp: MlpConfig
-    norm: NormConfig
-    rope: RopeConfig
-    local_rope: RopeConfig | None = None  # of the layers with a sliding window; None: `rope`
-    embedding_scale: float = 1.0
     tie_embeddings: bool = True
     max_seq_len: int  # positions that this process uses: the length of the rotary table
     max_positions: int  # positions that the model supports, `max_position_embeddings` of `config.json`
@@ -96,3 +89,23 @@ class ModelConfig:
     def n_tokens(self) -> int:
         """Number of tokens: the first rows of the vocabulary."""
         return self.unpadded_vocab_size or self.vocab_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig(LanguageModelConfig):
+    """Architecture of our decoder; every value is explicit."""
+
+    family: Family
+    attention: AttentionConfig
+    mlp: MlpConfig
+    norm: NormConfig
+    rope: RopeConfig
+    local_rope: RopeConfig | None = None  # of the layers with a sliding window; None: `rope`
+    embedding_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformersConfig(LanguageModelConfig):
+    """Architecture that transformers computes."""
+
+    values: dict[str, Any]  # of `config.json`, without those that describe a tokenizer or a file

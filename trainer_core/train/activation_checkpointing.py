@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Final, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from trainer_core.models import adapters
-from trainer_core.models.decoder import Decoder, call_layer
+from trainer_core.models.language_model import LanguageModel
 
 EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attention.py
     "aten::mm",
@@ -32,26 +31,14 @@ EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attent
 )
 
 
-def checkpoint_activations(model: Decoder, mode: Literal["off", "selective", "full"]) -> None:
+def checkpoint_activations(model: LanguageModel, mode: Literal["off", "selective", "full"]) -> None:
     """Select what is stored for backward: with `full` only the inputs of layers, with `selective` also the results of
     matrix products and attention. Gradients equal those of `off`, dropout included. Weights keep their names.
     """
-    preserve = adapters.has_dropout(model)
-    if mode == "off":
-        model.model.layer_call = call_layer
-    elif mode == "full":
-        model.model.layer_call = partial(_checkpointed, preserve_rng_state=preserve)
-    else:
-        context = partial(create_selective_checkpoint_contexts, _expensive_ops())
-        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=preserve)
-
-
-def _checkpointed(layer: nn.Module, *inputs: Any, **options: Any) -> Tensor:
-    """Call a layer and recompute its activations in backward. `options`: of torch's `checkpoint`."""
-    if not torch.is_grad_enabled():
-        return call_layer(layer, *inputs)
-    result: Tensor = checkpoint(layer, *inputs, use_reentrant=False, **options)
-    return result
+    options: dict[str, Any] = {"preserve_rng_state": adapters.has_dropout(model)}
+    if mode == "selective":
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _expensive_ops())
+    model.checkpoint_layers(None if mode == "off" else options)
 
 
 def _expensive_ops() -> list[Any]:

@@ -1,10 +1,11 @@
-"""Checkpoints that hold an adapter: the base model that they belong to, and the merged model.
+"""Models of checkpoints, and of those that hold an adapter: the base model that they belong to.
 
 `state.json` names the base model: `origin`, which `base_model.source.resolve` finds, and `identity`, hashes by file.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
-from trainer_core.models.decoder import Decoder
-from trainer_core.models.model_config import ModelConfig
+from trainer_core.models.build import build_model
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import TransformersConfig
+from trainer_core.models.transformers_model import TransformersModel
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
-from trainer_core.train.checkpoint import read_base
+from trainer_core.train import checkpoint
+from trainer_core.train.checkpoint import read_base, read_shape
 from trainer_core.train.checkpoint_writer import write_tensors
 
 
@@ -36,7 +40,7 @@ def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
         raise TraindeckError("checkpoint.other_base", path=str(folder), base=str(base.get("origin", "-")))
 
 
-def load_base(base: BaseModel, model: Decoder, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
+def load_base(base: BaseModel, model: LanguageModel, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
     """Load the weights of a base model with its adapters merged. Raises as `load_weights`, `checkpoint.bad_adapter`."""
     load_weights(base, model, reporter, new_tokens)
     for folder in base.adapters:
@@ -44,13 +48,21 @@ def load_base(base: BaseModel, model: Decoder, reporter: Reporter, new_tokens: I
         adapters.merge(model)
 
 
-def load_merged(folder: Path, config: ModelConfig) -> Decoder:
-    """The base model of a checkpoint with the adapter merged. Raises as `source.resolve` and `load_base`."""
+def load_merged(folder: Path) -> LanguageModel:
+    """The model of a checkpoint, an adapter added to its base model.
+
+    Raises `checkpoint.damaged` or `checkpoint.mismatch`; for an adapter as `source.resolve` and `load_base`.
+    """
+    config = read_shape(folder)
+    if not adapters.is_adapter(folder):
+        checkpoint.require_weights(folder, config)
+        model = build_model(torch.device("cpu"), config, initialize=False)
+        checkpoint.load_weights(folder, model)
+        return model
     reporter = NullReporter()
     base = source.resolve(str(folder), reporter)
-    with torch.device("meta"):
-        require_weights(base, Decoder(config))  # before memory is allocated
-    model = Decoder(config)
+    require_weights(base, build_model(torch.device("meta"), config, initialize=False))  # before memory is allocated
+    model = build_model(torch.device("cpu"), config, initialize=False)
     load_base(base, model, reporter)
     return model
 
@@ -58,8 +70,11 @@ def load_merged(folder: Path, config: ModelConfig) -> Decoder:
 def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
     """Write the weights of the merged model to the file `target`, one tensor at a time, in the dtypes of the base.
 
-    Raises as `load_merged`, and `OSError`.
+    A model that transformers computes is written by transformers, as a whole. Raises as `load_merged`, and `OSError`.
     """
+    if isinstance(read_shape(folder), TransformersConfig):
+        _write_by_transformers(folder, target, reporter)
+        return
     base = source.resolve(str(folder), reporter)
     merged = [(load_file(one / adapters.ADAPTER_FILE), adapters.read_adapter_config(one)) for one in base.adapters]
     entries = {}
@@ -92,3 +107,17 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
         if files.free_bytes(target.parent) < total:
             raise files.disk_full_error(target.parent, total)
         write_tensors(target, shapes, read)
+
+
+def _write_by_transformers(folder: Path, target: Path, reporter: Reporter) -> None:
+    """Write the weights under the names that other programs expect, in the dtype of the base model or checkpoint."""
+    weights = folder / weight_files.SINGLE_FILE
+    if adapters.is_adapter(folder):
+        base = source.resolve(str(folder), reporter)
+        weights = base.folder / base.weights[0]
+    entry = next(entry for entry in weight_files.read_header(weights).values() if entry.dtype in DTYPES)
+    model = load_merged(folder)
+    assert isinstance(model, TransformersModel)
+    with files.translate_os_errors(target), tempfile.TemporaryDirectory(dir=target.parent) as working:
+        model.save_folder(Path(working), DTYPES[entry.dtype])
+        files.replace(Path(working) / weight_files.SINGLE_FILE, target)

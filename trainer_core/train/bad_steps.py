@@ -22,7 +22,7 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
@@ -155,7 +155,7 @@ class BadStepHandler:
         self._known = -1.0  # bad steps found before may not be reported yet
 
 
-def require_finite(model: Decoder, loss_sum: float, step: int) -> None:
+def require_finite(model: LanguageModel, loss_sum: float, step: int) -> None:
     """Raises `train.not_finite` for non-finite trained weights or loss, before saving.
 
     Steps with non-finite gradients are skipped, so the loss alone does not tell: the weights are checked too.

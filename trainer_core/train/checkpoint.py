@@ -27,14 +27,14 @@ from trainer_core.base_model import weights
 from trainer_core.base_model.weight_files import read_header
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, hf_config
-from trainer_core.models.decoder import Decoder
-from trainer_core.models.model_config import ModelConfig
+from trainer_core.models.build import build_model
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import LanguageModelConfig
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
 from trainer_core.train.checkpoint_writer import CheckpointContent
 from trainer_core.train.optimizers import MuonWithAdamW
 
-_TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by parameter group kind
 _FINGERPRINT_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
 _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
@@ -69,7 +69,7 @@ class Stateful(Protocol):
 class TrainState:
     """Everything that a checkpoint holds and a resume restores."""
 
-    model: Decoder
+    model: LanguageModel
     optimizer: MuonWithAdamW
     scaler: torch.amp.GradScaler
     parts: dict[str, Stateful] = field(default_factory=dict)
@@ -101,11 +101,10 @@ def build_content(
     return CheckpointContent(state.counters.step, kind, eval_loss, tensors, {**companions, "state.json": document})
 
 
-def _weights(model: Decoder) -> dict[str, Tensor]:
-    tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    if model.config.tie_embeddings:
-        del tensors[_TIED_HEAD]
-    return tensors
+def _weights(model: LanguageModel) -> dict[str, Tensor]:
+    """Tied weights once, under their first name."""
+    weights = {id(weight): (name, weight) for name, weight in reversed(model.state_dict(keep_vars=True).items())}
+    return {name: weight.detach() for name, weight in reversed(weights.values())}
 
 
 def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
@@ -117,7 +116,7 @@ def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
     return tensors
 
 
-def rng_states(model: Decoder) -> dict[str, Tensor]:
+def rng_states(model: LanguageModel) -> dict[str, Tensor]:
     """RNG states that training this model draws from."""
     states = {"generator.cpu": torch.get_rng_state()}
     # A pause moves the model off the GPU and may end in a stop.
@@ -126,15 +125,15 @@ def rng_states(model: Decoder) -> dict[str, Tensor]:
     return states
 
 
-def set_rng_states(model: Decoder, states: dict[str, Tensor]) -> None:
+def set_rng_states(model: LanguageModel, states: dict[str, Tensor]) -> None:
     """Restore RNG states."""
     torch.set_rng_state(states["generator.cpu"].clone())
     if _on_gpu(model) and "generator.cuda" in states:
         torch.cuda.set_rng_state(states["generator.cuda"].clone())
 
 
-def _on_gpu(model: Decoder) -> bool:
-    return model.lm_head.weight.is_cuda or torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # parked in a pause
+def _on_gpu(model: LanguageModel) -> bool:
+    return model.head.weight.is_cuda or torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # parked in a pause
 
 
 def _state_document(state: TrainState) -> dict[str, Any]:
@@ -233,24 +232,23 @@ def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
                 state.optimizer.state[weight] = {key: value.clone().to(weight.device) for key, value in found.items()}  # type: ignore[union-attr]
 
 
-def read_shape(folder: Path) -> ModelConfig:
+def read_shape(folder: Path) -> LanguageModelConfig:
     """Read the model configuration of a checkpoint. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
     with _errors_as_damage(folder):
         return hf_config.from_hf_config(_read_json(folder, "config.json"), str(folder))
 
 
-def require_weights(folder: Path, shape: ModelConfig) -> None:
+def require_weights(folder: Path, shape: LanguageModelConfig) -> None:
     """Check that the file holds weights of this shape before memory is allocated for them.
 
     Raises `checkpoint.mismatch` or `checkpoint.damaged`.
     """
-    with torch.device("meta"):
-        model = Decoder(shape)
+    model = build_model(torch.device("meta"), shape)
     with _weight_errors(folder):
         weights.match(read_header(folder / "model.safetensors"), model)
 
 
-def load_weights(folder: Path, model: Decoder) -> None:
+def load_weights(folder: Path, model: LanguageModel) -> None:
     """Load only the weights, into a model of the same shape. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
     with _weight_errors(folder):
         weights.copy_file(folder / "model.safetensors", model)

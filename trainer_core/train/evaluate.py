@@ -17,7 +17,7 @@ from torch import Tensor
 from trainer_core.data.loader import Batch
 from trainer_core.data.order import Indices, fixed_sample
 from trainer_core.generation.generate import Completion, generate_batch
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
 from trainer_core.train.device import Precision
@@ -58,7 +58,7 @@ class EvaluationPass:
 
     def __init__(
         self,
-        model: Decoder,
+        model: LanguageModel,
         batches: Iterable[Batch],
         total: int,
         device: torch.device,
@@ -130,7 +130,7 @@ def answer_quality(answers: Sequence[Completion], texts: Sequence[str], referenc
 
 
 def answer_tokens(
-    model: Decoder,
+    model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     limits: Sequence[int],
     ends: frozenset[int],
@@ -162,7 +162,7 @@ def answer_tokens(
                     raise
             if found is None:  # outside of the handler: the traceback references the tensors
                 max_rows = len(rows) // 2
-                release_memory(model.lm_head.weight.device)
+                release_memory(model.head.weight.device)
                 continue
             del waiting[: len(rows)]
             for row, answer in zip(rows, found, strict=True):

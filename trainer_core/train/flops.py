@@ -4,16 +4,19 @@ Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs 
 weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
 attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width of all heads, T the mean
 document length weighted by positions; in a layer with a sliding window of W < T positions, 2 W - W² / T replaces T.
+Of models that transformers computes, T is the document length, D the width of the model, and all experts count.
 Frozen weights count 4: they have no gradient of their own. Padding does not count as tokens. Activation
 recomputation does not count.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,19 +24,23 @@ from trainer_core.data.loader import Batch
 from trainer_core.models.adapters import count_trainable
 from trainer_core.models.attention import document_mask, sdpa
 from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.protocol import FlopsProfile, FlopsRow
 from trainer_core.train.checkpoint import rng_states, set_rng_states
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import token_loss
 
 
-def flops_per_token(model: Decoder, length: float) -> float:
+def flops_per_token(model: LanguageModel, length: float) -> float:
     """FLOPs of forward and backward per token of a document with `length` tokens."""
     config = model.config
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     trained = count_trainable(model)
     multiplying = 6.0 * trained + 4.0 * (model.count_parameters() - trained)
-    embedding *= 6 if model.model.embed_tokens.weight.requires_grad else 4
+    embedding *= 6 if model.embedding.weight.requires_grad else 4
+    if not isinstance(config, ModelConfig):
+        return multiplying - embedding + 6.0 * length * config.n_layers * config.hidden_dim
     heads, lengths = config.attention, [length] * config.n_layers
     for layer in heads.sliding_layers:
         window = min(length, heads.sliding_window or length)
@@ -41,15 +48,17 @@ def flops_per_token(model: Decoder, length: float) -> float:
     return multiplying - embedding + 6.0 * sum(lengths) * heads.n_heads * heads.head_dim
 
 
-def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:
+def profile(model: LanguageModel, batch: Batch, precision: Precision, step: int) -> FlopsProfile:
     """Count FLOPs of forward and backward of `batch` (on the model's device) by layer, on the eager model.
 
     Computes one sequence and scales. Attention is counted as torch does, including the masked half, so the total is
     slightly higher than the formula's. Gradients and RNG states are preserved.
     """
     rows, positions = batch.input_ids.shape
-    before, layers = rng_states(model), list[Any](model.model.layers)
-    attend = layers[0].self_attn.attend
+    before = rng_states(model)
+    attend = sdpa
+    if isinstance(model, Decoder):
+        attend = model.model.layers[0].self_attn.attend  # type: ignore[union-attr,assignment]
     model.set_attention(sdpa)  # torch's own kernels, the only ones that the counter knows
     try:
         forward, both = _count(model, batch.split_rows(1)[0], precision)
@@ -70,17 +79,20 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
                 share=both.get(key, 0) / max(1, total),
             )
             for name, key in _parts(model)
+            if forward.get(key)
         ],
     )
 
 
-def _parts(model: Decoder) -> list[tuple[str, str]]:
+def _parts(model: LanguageModel) -> list[tuple[str, str]]:
     """Modules to report, with the counter's names for them."""
-    names = [f"model.layers.{n}.{part}" for n in range(model.config.n_layers) for part in ("self_attn", "mlp")]
-    return [(name, f"{type(model).__name__}.{name}") for name in (*names, "lm_head")]
+    layers = [name for name, found in model.named_modules() if isinstance(found, nn.ModuleList)]
+    parts = rf"({'|'.join(map(re.escape, layers))})\.\d+\.\w+"
+    names = [name for name, found in model.named_modules() if found is model.head or re.fullmatch(parts, name)]
+    return [(name, f"{type(model).__name__}.{name}") for name in names]
 
 
-def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
+def _count(model: LanguageModel, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
     """FLOPs by module: forward, and forward with backward."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with FlopCounterMode(display=False, custom_mapping=_FOR_CPU) as counter:

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from trainer_core.data.loader import IGNORE_INDEX, Batch
 from trainer_core.models.attention import document_mask
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 
 
 def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def _losses_and_errors(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def batch_loss(
-    model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False, grad_scale: Tensor | None = None
+    model: LanguageModel, batch: Batch, *, chunk: int = 0, varlen: bool = False, grad_scale: Tensor | None = None
 ) -> Tensor:
     """`token_loss` of a batch on the model's device. Tokens do not attend to other documents if the batch has segments.
 
@@ -183,6 +183,6 @@ def batch_loss(
     mask = None if batch.segments is None else document_mask(batch.segments)
     spans = batch.cu_seqlens if varlen else None
     hidden = model.forward_hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, cu_seqlens=spans)
-    if chunk:
-        return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.loss_tokens, grad_scale)
-    return token_loss(model.lm_head(hidden), batch.labels)
+    if chunk and model.has_plain_head:
+        return linear_token_loss(hidden, model.head.weight, batch.labels, chunk, batch.loss_tokens, grad_scale)
+    return token_loss(model.logits(hidden), batch.labels)

@@ -9,6 +9,7 @@ from trainer_core.config import Config, default_n_heads
 from trainer_core.models.model_config import (
     AttentionConfig,
     Family,
+    LanguageModelConfig,
     MlpConfig,
     ModelConfig,
     NormConfig,
@@ -20,7 +21,7 @@ _LORA_SETTINGS: Final = (
 )  # fmt: skip
 
 
-def model_config_of(config: Config, vocab_size: int) -> ModelConfig:
+def model_config_of(config: Config, vocab_size: int) -> LanguageModelConfig:
     """The architecture for a run's knobs, with defaults resolved; of a base model, its own.
 
     The tokenizer's `vocab_size` is rounded up.

@@ -23,7 +23,7 @@ from trainer_core import error_codes, protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.system.memory import system_memory
 from trainer_core.train import activation_checkpointing
@@ -68,7 +68,7 @@ class OomRecovery:
     enabled = True
 
     def __init__(
-        self, config: Config, model: Decoder, device: torch.device, context: RunContext, ranks: Ranks = ALONE
+        self, config: Config, model: LanguageModel, device: torch.device, context: RunContext, ranks: Ranks = ALONE
     ) -> None:
         """`config` is this rank's, with its own micro-batches."""
         self._config, self._model, self._device, self._context = config, model, device, context

@@ -171,6 +171,11 @@ def _group_by_shape(weights: list[Tensor]) -> Iterator[list[Tensor]]:
             yield alike[first : first + count]
 
 
+def is_inner_matrix(name: str, weight: Tensor) -> bool:
+    """Whether a weight is a matrix inside a layer: its name has the number of the layer."""
+    return weight.dim() == 2 and any(part.isdecimal() for part in name.split("."))
+
+
 def build_optimizer(model: nn.Module, config: Config) -> MuonWithAdamW:
     """AdamW, or Muon for the matrices inside the layers plus AdamW. Matrices decay, norms and biases do not.
 
@@ -179,7 +184,7 @@ def build_optimizer(model: nn.Module, config: Config) -> MuonWithAdamW:
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     inner: list[Tensor] = []
     if config.optimizer == "muon":
-        inner = [weight for name, weight in weights.items() if weight.dim() == 2 and ".layers." in f".{name}"]
+        inner = [weight for name, weight in weights.items() if is_inner_matrix(name, weight)]
     taken = {id(weight) for weight in inner}
     others = [weight for weight in weights.values() if weight.dim() >= 2 and id(weight) not in taken]
     vectors = [weight for weight in weights.values() if weight.dim() < 2]

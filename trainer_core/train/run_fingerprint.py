@@ -12,8 +12,8 @@ import torch
 from trainer_core.config import Config
 from trainer_core.data.prepare import PreparedData
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
-from trainer_core.models.model_config import ModelConfig
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import LanguageModelConfig
 from trainer_core.run_context import RunContext
 from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
@@ -61,7 +61,7 @@ def preserve_eval_sample(context: RunContext, before: dict[str, Any], now: dict[
         context.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
 
 
-def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> dict[str, Any]:
+def require_the_same_run(folder: Path, model: LanguageModel, now: dict[str, Any]) -> dict[str, Any]:
     """Return the fingerprint of a checkpoint.
 
     Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch` if a run with the present settings cannot
@@ -88,7 +88,7 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
     return before
 
 
-def _model_values(config: ModelConfig) -> dict[str, Any]:
+def _model_values(config: LanguageModelConfig) -> dict[str, Any]:
     """What belongs to the weights, by name."""
     flat: dict[str, Any] = {}
     for name, value in asdict(replace(config, dropout=0.0, max_seq_len=0, max_positions=0)).items():

@@ -15,7 +15,7 @@ from trainer_core.generation import generate
 from trainer_core.generation.generate import SamplingParams
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.train.evaluate import Answers, answer_quality, answer_tokens
 
@@ -35,7 +35,7 @@ class HeldOutExample(NamedTuple):
 class SampleWriter:
     """Generates with the model in training, using its own random generators."""
 
-    def __init__(self, model: Decoder, prepared: PreparedData, config: Config, context: RunContext) -> None:
+    def __init__(self, model: LanguageModel, prepared: PreparedData, config: Config, context: RunContext) -> None:
         self._model, self._prepared, self._config, self._context = model, prepared, config, context
         self._codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task == "sft"

@@ -17,7 +17,7 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.train import flops
 from trainer_core.train.async_metrics import AsyncMetrics
@@ -153,7 +153,7 @@ class StepReporter:
         self,
         config: Config,
         context: RunContext,
-        model: Decoder,
+        model: LanguageModel,
         device: torch.device,
         precision: Precision,
         monitor: GradientMonitor,

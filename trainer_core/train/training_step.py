@@ -22,8 +22,11 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.tokenizing.tokenizer_files import read_new_tokens
+from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
-from trainer_core.models.decoder import Decoder, build_decoder
+from trainer_core.models.build import build_model
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.transformers_model import TransformersModel, require_compatible
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
@@ -95,7 +98,7 @@ class TrainingStep:
         self._consistent = True  # weights and counters are consistent; false during the optimizer update
         self._rng_states: dict[str, Tensor] = {}  # before a step with dropout
 
-    def _build_model(self) -> tuple[Decoder, dict[str, Any]]:
+    def _build_model(self) -> tuple[LanguageModel, dict[str, Any]]:
         """The model to train, with the weights of its base model, and what checkpoints record of that."""
         config, base = self.config, None
         if config.base_model and self.loads_base_model:
@@ -103,12 +106,26 @@ class TrainingStep:
         shape = model_config_of(config, self.prepared.vocab_size)
         tuning = tuning_of(config)
         dtype = self.precision.base_dtype(tuning)
-        model = build_decoder(self.device, shape, initialize=base is None, dtype=dtype)
+        model = build_model(self.device, shape, initialize=base is None, dtype=dtype)
         if base is not None:
             new_tokens = read_new_tokens(self.prepared.folder).values()
             adapter_checkpoint.load_base(base, model, self.context, new_tokens)
+        if isinstance(model, TransformersModel):
+            self._check_transformers_model(model)
         adapters.set_up_tuning(model, tuning)
         return model, adapter_checkpoint.base_of(base) if base is not None else {}
+
+    def _check_transformers_model(self, model: TransformersModel) -> None:
+        """Warn, and raise `model.no_rows`, `model.incompatible` or `model.no_documents`."""
+        if self.telemetry:
+            self.context.warn("model.through_transformers", model_type=model.model_type)
+        sft, prepared, rows = self.prepared.task == "sft", self.prepared, model.config.vocab_size
+        new = read_new_tokens(prepared.folder).items()
+        missing = [name for name, number in new if number >= rows and (sft or number == prepared.end_of_text)]
+        if missing:
+            raise TraindeckError("model.no_rows", path=self.config.tokenizer, tokens=", ".join(missing))
+        documents = prepared.packed if sft else not prepared.attend_across_documents
+        require_compatible(model, self.config.tokenizer, documents)  # the tokenizer is in the folder of the base model
 
     # --- start ---------------------------------------------------------------------------------------
 

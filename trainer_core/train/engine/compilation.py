@@ -32,7 +32,8 @@ from torch import Tensor
 from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
 from trainer_core.models.adapters import set_up_tuning
 from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
-from trainer_core.models.decoder import Decoder, build_decoder
+from trainer_core.models.decoder import build_decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.protocol import FastPath
@@ -160,7 +161,9 @@ def forget(key: CompileKey) -> None:
 # --- compiling ----------------------------------------------------------------------------------------------
 
 
-def full_loss(model: Decoder, key: CompileKey, compile_hidden: Callable[[Any], Any] | None = None) -> CompiledLoss:
+def full_loss(
+    model: LanguageModel, key: CompileKey, compile_hidden: Callable[[Any], Any] | None = None
+) -> CompiledLoss:
     """Forward pass and loss as one function of tensors, equivalent to `loss.batch_loss`.
 
     With dynamic width, a chunk of the loss is a whole number of sequences, so that the number of chunks is static.
@@ -184,8 +187,8 @@ def full_loss(model: Decoder, key: CompileKey, compile_hidden: Callable[[Any], A
         hidden_BTD = forward(ids_BT, segments_BT, positions_BT)
         if key.chunk:
             rows = sequences * ids_BT.shape[1] or key.chunk
-            return linear_token_loss(hidden_BTD, model.lm_head.weight, labels_BT, rows, grad_scale=grad_scale)
-        return token_loss(model.lm_head(hidden_BTD), labels_BT)
+            return linear_token_loss(hidden_BTD, model.head.weight, labels_BT, rows, grad_scale=grad_scale)
+        return token_loss(model.logits(hidden_BTD), labels_BT)
 
     return loss
 
@@ -201,7 +204,7 @@ def fix_extensions() -> None:
         cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH.strip("'"))
 
 
-def compile_whole(model: Decoder, key: CompileKey) -> CompiledLoss:
+def compile_whole(model: LanguageModel, key: CompileKey) -> CompiledLoss:
     """The compiled function; compilation happens at its first call. One at a time per process."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder())
     os.environ.setdefault("TORCH_WARM_POOL", "0")  # no idle worker processes: the cache makes them unnecessary

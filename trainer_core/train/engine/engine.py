@@ -14,7 +14,7 @@ from trainer_core import error_codes
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.attention import BACKENDS
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision, uses_tf32
@@ -33,7 +33,7 @@ _BUDGET_S: Final = 3.0  # of the comparison of speed
 class Engine:
     """Computes the loss of micro-batches, eagerly or compiled."""
 
-    model: Decoder
+    model: LanguageModel
     precision: Precision
     choices: dict[str, Any] = field(default_factory=dict)
     """Plain values that determine how the run computes. Checkpoints hold them; a resumed run repeats them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import torch
@@ -15,6 +15,8 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder, build_decoder
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.performance_texts import NON_SPEED_REASONS
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
@@ -84,7 +86,7 @@ def format_threads(count: int) -> str:
     return f"{count} thread{'s' * (count != 1)}"
 
 
-def run_paths(config: Config, model: Decoder, device: torch.device, precision: Precision) -> dict[str, FastPath]:
+def run_paths(config: Config, model: LanguageModel, device: torch.device, precision: Precision) -> dict[str, FastPath]:
     """Paths of a run according to its settings. The engine adds its selections."""
     paths = machine_paths(device, precision.name)
 
@@ -225,7 +227,7 @@ def _model(device: torch.device, **knobs: Any) -> Decoder:
     """The same weights each time."""
     torch.manual_seed(0)
     config = Config(**{**_KNOBS[device.type], **knobs})
-    return build_decoder(device, model_config_of(config, config.vocab_size))
+    return build_decoder(device, cast(ModelConfig, model_config_of(config, config.vocab_size)))
 
 
 def _gradients(model: Decoder, precision: Precision, chunks: int = 0) -> list[Tensor]:
@@ -316,7 +318,7 @@ def _varlen(path: str, device: torch.device, precision: Precision) -> Trial:
 
 def _attention_trial(reference: str, fast: str, batch: Batch, precision: Precision) -> Trial:
     knobs = _KNOBS[batch.input_ids.device.type]
-    shape = model_config_of(Config(**knobs), knobs["vocab_size"])
+    shape = cast(ModelConfig, model_config_of(Config(**knobs), knobs["vocab_size"]))
     slow, quick = (measuring.attention_pass(name, shape, batch, precision.dtype) for name in (reference, fast))
     return Trial(slow, quick, TOLERANCE[precision.name])
 

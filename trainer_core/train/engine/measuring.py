@@ -19,7 +19,7 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.models.adapters import has_dropout
 from trainer_core.models.attention import BACKENDS, document_mask
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.system import hardware
@@ -109,7 +109,7 @@ def _time_once(once: Callable[[], object], device: torch.device) -> float:
 
 
 def speedup(
-    model: Decoder, slow: LossOf, fast: LossOf, batch: Batch, reporter: Reporter, budget_s: float
+    model: LanguageModel, slow: LossOf, fast: LossOf, batch: Batch, reporter: Reporter, budget_s: float
 ) -> float | None:
     """Speedup of one loss over the other, forward and backward. None: `slow` does not fit into the GPU's memory."""
 
@@ -154,7 +154,7 @@ def _norm(tensor: Tensor) -> float:
 
 
 def loss_difference(
-    model: Decoder, loss: LossOf, reference: LossOf, batch: Batch, precision: Precision | None = None
+    model: LanguageModel, loss: LossOf, reference: LossOf, batch: Batch, precision: Precision | None = None
 ) -> float:
     """Largest relative difference of the loss and of all gradients on one batch. Call within `preserved_state`.
 
@@ -175,7 +175,7 @@ def loss_difference(
 
 
 def _loss_and_gradients(
-    model: Decoder, loss: LossOf, parts: list[Batch], scale: float | None
+    model: LanguageModel, loss: LossOf, parts: list[Batch], scale: float | None
 ) -> tuple[Tensor, list[Tensor]]:
     """Gradients, scaled by `scale`, are moved out of the model, not copied."""
     torch.manual_seed(0)

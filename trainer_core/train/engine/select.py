@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
 from trainer_core.config import Config
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
+from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.system import hardware
 from trainer_core.train import activation_checkpointing
@@ -32,12 +34,13 @@ _GRAPH_S: Final = 0.03  # a step this short may be limited by kernel launches
 _CHUNK_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 """fp32 logits per chunk of the loss. On a GPU chunks save memory; on a CPU they stay in the cache (2048 tokens x 2048
 vocabulary entries: 12 % less time for a micro-batch)."""
+_TRANSFORMERS: Final[Reason] = ("path.unsupported", {"what": "models that transformers computes"})
 _MAX_CHUNKS: Final = 16  # on a GPU: a compiled model unrolls them
 
 
 def build_engine(
     config: Config,
-    model: Decoder,
+    model: LanguageModel,
     device: torch.device,
     precision: Precision,
     reporter: Reporter,
@@ -132,12 +135,19 @@ class _Selector:
             chunk, reason = self._recorded["chunk"], "path.recorded"
         else:
             chunk, reason = (rows, "path.on") if large else (0, "path.not_needed")
+        if chunk and not self._engine.model.has_plain_head:
+            chunk, reason = 0, "path.plain_head"
         self._engine.chunk = self._engine.choices["chunk"] = chunk
         self._engine.record("chunked_loss", chunk > 0, (reason, {}))
 
     def select_attention(self, rows: int, segments: bool) -> None:
         """As set, as recorded, or variable-length attention for padded sequences and those of several documents. A
         kernel other than the reference must equal it on a batch of the run's shape."""
+        if not isinstance(self._engine.model, Decoder):
+            self._engine.set_attention(REFERENCE)
+            for path in ("attention", *VARLEN_PATHS):
+                self._engine.record(path, False, _TRANSFORMERS)
+            return
         name, reason = str(self._config.attention), "path.set"
         if name == "auto":
             name, reason = self._recorded.get("attention", ""), "path.recorded"
@@ -159,14 +169,18 @@ class _Selector:
 
     def _missing(self, name: str) -> Reason | None:
         dtype = self._engine.precision.dtype or torch.float32
-        return BACKENDS[name].unavailable_reason(self._device, dtype, self._engine.model.config.attention.head_dim)
+        return BACKENDS[name].unavailable_reason(self._device, dtype, self._shape().attention.head_dim)
+
+    def _shape(self) -> ModelConfig:
+        """Of our decoder: no other model has a choice of attention."""
+        return cast(ModelConfig, self._engine.model.config)
 
     def _verify_attention(self, name: str, rows: int, segments: bool) -> tuple[float | None, Reason | None]:
         """Error of a backend against fp32 `math` on the first sequence, and why it cannot be used."""
         missing = None if name == REFERENCE else self._missing(name)
         if name == REFERENCE or missing is not None:
             return None, missing
-        precision, shape = self._engine.precision, self._engine.model.config
+        precision, shape = self._engine.precision, self._shape()
         batch = compilation.build_example(rows, self._config.max_seq_len, segments, shape.vocab_size, self._device)
         first = batch.split_rows(1)[0]
         try:
@@ -199,6 +213,8 @@ class _Selector:
         mode, planned = self._config.compile, self._recorded.get("compile")
         if mode == "off":
             return "path.off", {}
+        if not isinstance(self._engine.model, Decoder):
+            return _TRANSFORMERS
         if key.tuning.get("lora_variant") == "dora":  # torch 2.13 cannot trace peft's forward pass
             return "path.unsupported", {"what": "DoRA"}
         if mode == "auto" and planned is False:

@@ -1,0 +1,131 @@
+"""Runs whose base model transformers computes: trained, resumed, exported."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.core.test_fine_tuning import SHORT, checkpoint_at, fine_tune
+from tests.core.test_model_template import conversations_file
+from tests.core.test_transformers_models import ARCHITECTURES, base_folder
+from tests.core.trainer_process import TrainerResult, run, text_file
+from trainer_core import protocol
+from trainer_core.generation import generate
+from trainer_core.messages import ExitCode
+
+PACKED = ("gpt2", "phi3", "gemma2", "mixtral")
+LORA = ("--method", "lora", "--lora-rank", "4", "--learning-rate", "1e-2", "--max-steps", "20")
+
+
+def logits_of(folder: Path, ids: torch.Tensor) -> torch.Tensor:
+    from transformers import AutoModelForCausalLM
+
+    with torch.no_grad():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()(ids).logits  # type: ignore[no-any-return]
+
+
+def losses(result: TrainerResult) -> list[float]:
+    assert result.code == 0, result.stderr
+    return [event.loss for event in result.events_of(protocol.Step)]
+
+
+def assert_equal_to_export(home: Path, name: str) -> None:
+    """The exported model has the logits and greedy tokens in transformers that the run's checkpoint has here."""
+    from transformers import AutoModelForCausalLM
+
+    exported = run(home, "export", name, str(home / f"{name} exported"))
+    assert exported.code == 0, exported.stderr
+    steps = sorted((home / "runs" / name / "checkpoints").glob("step-*"))
+    loaded = generate.load_model(steps[-1], torch.device("cpu"))
+    ids = torch.randint(0, 90, (2, 40), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(ids), logits_of(home / f"{name} exported", ids), rtol=1e-4, atol=1e-4)
+        reference = AutoModelForCausalLM.from_pretrained(home / f"{name} exported", dtype=torch.float32).eval()
+        rows, ends = [ids[0, :20].tolist(), ids[1, :9].tolist()], reference.generation_config.eos_token_id
+        expected = []
+        for row in rows:
+            generated = reference.generate(torch.tensor([row]), max_new_tokens=24, do_sample=False)[
+                0, len(row) :
+            ].tolist()
+            expected.append(list(takewhile(lambda token: token not in ends, generated)))
+    found = generate.generate_batch(loaded.model, rows, [24, 24], frozenset(ends), lambda: None)
+    assert [one.tokens for one in found] == expected
+
+
+@pytest.mark.parametrize("model_type", list(ARCHITECTURES))
+def test_a_model_of_transformers_is_fine_tuned_in_full_and_exported(tmp_path: Path, model_type: str) -> None:
+    base = base_folder(tmp_path / "模型 base", model_type)
+    packing = "--packing" if model_type in PACKED else "--no-packing"
+    result = fine_tune(tmp_path, base, conversations_file(tmp_path), "run", "--max-steps", "20", packing)
+    found = losses(result)
+    assert sum(found[-4:]) < 0.8 * sum(found[:4])
+    (warning,) = [one for one in result.events_of(protocol.Warn) if one.code == "model.through_transformers"]
+    assert warning.params["model_type"] == model_type
+    assert_equal_to_export(tmp_path, "run")
+
+
+@pytest.mark.parametrize("model_type", list(ARCHITECTURES))
+def test_a_model_of_transformers_is_fine_tuned_by_lora_and_merged(tmp_path: Path, model_type: str) -> None:
+    base = base_folder(tmp_path / "base", model_type)
+    found = losses(fine_tune(tmp_path, base, conversations_file(tmp_path), "run", *LORA))
+    assert sum(found[-4:]) < 0.9 * sum(found[:4])
+    assert_equal_to_export(tmp_path, "run")
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "gemma2"])
+def test_peft_loads_the_adapter_of_such_a_model(tmp_path: Path, model_type: str) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = base_folder(tmp_path / "base", model_type)
+    losses(fine_tune(tmp_path, base, conversations_file(tmp_path), "run", *LORA, "--lora-embeddings"))
+    checkpoint = checkpoint_at(tmp_path, "run", 20)
+    ids = torch.arange(40).unsqueeze(0)
+    model = generate.load_model(checkpoint, torch.device("cpu")).model
+    reference = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), checkpoint).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids), reference(ids).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("model_type", "method"), [("gpt2", "full"), ("gemma2", "lora"), ("mixtral", "full")])
+def test_a_run_of_such_a_model_resumes_exactly(tmp_path: Path, model_type: str, method: str) -> None:
+    base, data = base_folder(tmp_path / "base", model_type), conversations_file(tmp_path)
+    dropout = "0.1" if model_type == "gpt2" else "0"
+    flags = ("--method", method, "--dropout", dropout, "--activation-checkpointing", "full")
+    losses(fine_tune(tmp_path, base, data, "whole", *flags))
+    losses(fine_tune(tmp_path, base, data, "parts", *flags))
+    shutil.rmtree(checkpoint_at(tmp_path, "parts", 6))
+    losses(run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "parts")))
+    names = ("optimizer.safetensors", "model.safetensors" if method == "full" else "adapter_model.safetensors")
+    for name in names:
+        files = [checkpoint_at(tmp_path, one, 6) / name for one in ("whole", "parts")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "flags", "code"),
+    [
+        ("falcon", ("--no-attend-across-documents",), "model.no_documents"),
+        ("phi3", ("--dropout", "0.1", "--max-seq-len", "1024"), "model.too_few_positions"),
+    ],
+)
+def test_a_run_that_such_a_model_cannot_do_is_refused(
+    tmp_path: Path, model_type: str, flags: tuple[str, ...], code: str
+) -> None:
+    base = base_folder(tmp_path / "base", model_type)
+    result = fine_tune(tmp_path, base, text_file(tmp_path), "run", *flags)
+    assert (result.error.code, result.code) == (code, ExitCode.USAGE)
+
+
+def test_the_check_measures_such_a_model(tmp_path: Path) -> None:
+    base = base_folder(tmp_path / "base", "gpt2")
+    arguments = (*SHORT, "--base-model", str(base), "--data", str(conversations_file(tmp_path)))
+    result = run(tmp_path, "check", *arguments, "--output", "json")
+    assert result.code == 0, result.stderr
+    (report,) = result.events_of(protocol.CheckReport)
+    assert report.parameters == sum(weight.numel() for weight in load_file(base / "model.safetensors").values())
