@@ -36,6 +36,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_bad_base_models.py",
         "core/test_transformers_training.py",
         "core/test_transformers_models.py::test_a_model_of_each_architecture_equals_that_of_transformers",
+        "core/test_qlora.py",
         "core/test_model_families.py::test_64_greedy_tokens_are_equal",
         "core/test_model_families.py::test_the_export_has_equal_tensors_and_logits_in_transformers",
         "core/test_model_families.py::test_a_traced_model_of_dynamic_width_is_equal",

@@ -92,7 +92,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tie_embeddings: Annotated[bool, knob("model")] = True
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
-    method: Annotated[Literal["full", "lora"], knob("training", main=True)] = "full"
+    method: Annotated[Literal["full", "lora", "qlora"], knob("training", main=True)] = "full"
     lora_rank: Annotated[int, knob("training", main=True, ge=1, le=4096)] = 16
     lora_alpha: Annotated[float, knob("training", gt=0.0, le=65_536)] = 32.0
     lora_dropout: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.0
@@ -112,7 +112,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plateau_patience: Annotated[int, knob("training", unit="evaluations", ge=1, le=10_000)] = 3
     plateau_factor: Annotated[float, knob("training", gt=0.0, lt=1.0)] = 0.5
     early_stop_patience: Annotated[int, knob("training", unit="evaluations", ge=0, le=10_000)] = 0
-    optimizer: Annotated[Literal["adamw", "muon"], knob("training")] = "adamw"
+    optimizer: Annotated[Literal["adamw", "adamw_8bit", "muon"], knob("training")] = "adamw"
     muon_momentum: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.95
     weight_decay: Annotated[float, knob("training", ge=0.0, le=10.0)] = 0.1
     beta1: Annotated[float, knob("training", ge=0.0, lt=1.0)] = 0.9
@@ -176,7 +176,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def uses_dropout(self) -> bool:
         """Whether training draws random numbers."""
-        return self.dropout > 0 or (self.method == "lora" and self.lora_dropout > 0)
+        return self.dropout > 0 or (self.method != "full" and self.lora_dropout > 0)
 # fmt: on
 
 
@@ -358,9 +358,9 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("config.bias_and_norm")
     if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
         raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
-    if config.method == "lora" and config.optimizer == "muon":
+    if config.method != "full" and config.optimizer == "muon":
         raise TraindeckError("config.muon_and_lora")
-    if config.method == "lora" and config.freeze:
+    if config.method != "full" and config.freeze:
         raise TraindeckError("config.freeze_and_lora")
     if config.ranks > config.effective_batch:
         raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)

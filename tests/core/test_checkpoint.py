@@ -115,7 +115,7 @@ def test_rotation_leaves_a_held_checkpoint_to_a_later_save(
 
 def build_state(optimizer: str, steps: int = 0) -> TrainState:
     """Training state of a small model after this number of updates."""
-    config = Config(hidden_dim=16, n_layers=1, n_heads=2, max_seq_len=8, optimizer=optimizer)  # type: ignore[arg-type]
+    config = Config(hidden_dim=16, n_layers=1, n_heads=2, mlp_dim=256, max_seq_len=8, optimizer=optimizer)  # type: ignore[arg-type]
     torch.manual_seed(5)
     model = Decoder(model_config_of(config, 64))
     scaler = torch.amp.GradScaler("cpu", enabled=False)
@@ -152,7 +152,7 @@ def moments(state: TrainState) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit", "muon"])
 def test_each_optimizer_resumes_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     uninterrupted, resumed = build_state(optimizer, 3), build_state(optimizer)
     checkpoint.load(save(tmp_path, uninterrupted), resumed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,25 @@ ARCHITECTURES = {
 }
 
 
-def base_folder(folder: Path, family: str = "qwen3", spare_rows: int = 30, **changed: Any) -> Path:
+def base_folder(
+    folder: Path, family: str = "qwen3", spare_rows: int = 30, shape: Mapping[str, int] | None = None, **changed: Any
+) -> Path:
     """A small random model as transformers saves it, with the family's tokenizer and chat template, and more rows than
-    tokens. `changed`: see `model_folder`."""
+    tokens. `shape`: values of its configuration; `changed`: see `model_folder`."""
     transformers = pytest.importorskip("transformers")
     model_folder(folder, family, **changed)
     name, values = ARCHITECTURES[family]
     torch.manual_seed(0)
-    config = getattr(transformers, name)(
-        vocab_size=Codec.load(folder / "tokenizer.json").vocab_size + spare_rows,
-        hidden_size=48,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        **values,
-    )
+    defaults = {
+        "vocab_size": Codec.load(folder / "tokenizer.json").vocab_size + spare_rows,
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+    }
+    config = getattr(transformers, name)(**{**defaults, **values, **(shape or {})})
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 

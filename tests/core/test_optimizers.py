@@ -14,6 +14,7 @@ from trainer_core.train import optimizers
 from trainer_core.train.model_shape import model_config_of
 from trainer_core.train.optimizers import MuonWithAdamW, orthogonalize
 
+KINDS = ("adamw", "adamw_8bit", "muon")
 SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
 
 
@@ -138,7 +139,7 @@ def test_muon_updates_matrices_inside_the_layers_and_adamw_the_rest() -> None:
     assert all((decay > 0) == (model.get_parameter(name).dim() == 2) for name, decay in decays.items())
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_adamw_equals_the_fused_adamw_of_torch(kind: str) -> None:
     model, optimizer = build_model(kind)
     reference, _ = build_model(kind)
@@ -170,7 +171,25 @@ def test_adamw_equals_the_fused_adamw_of_torch(kind: str) -> None:
             assert all(torch.equal(actual[key], value) for key, value in expected.state[weight].items())
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_8_bit_adamw_equals_that_of_bitsandbytes_for_large_matrices_inside_the_layers() -> None:
+    from bitsandbytes.optim import AdamW8bit
+
+    _model, optimizer = build_model("adamw_8bit")
+    group = next(group for group in optimizer.param_groups if group["kind"] == "adamw_8bit")
+    assert {weight.numel() for weight in group["params"]} == {128 * 32}
+    copies = [nn.Parameter(weight.detach().clone()) for weight in group["params"]]
+    expected = AdamW8bit(copies, group["lr"], group["betas"], group["eps"], group["weight_decay"])
+    for step in range(3):
+        for weights in (group["params"], copies):
+            set_gradients(weights, step)
+        optimizer.step()
+        expected.step()
+    assert all(map(torch.equal, group["params"], copies))
+    state = optimizer.state[group["params"][0]]
+    assert state["exp_avg_8bit"].dtype == state["exp_avg_sq_8bit"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_update_unscales_gradients(kind: str) -> None:
     states = []
     for scale in (None, 1024.0):
@@ -184,7 +203,7 @@ def test_an_update_unscales_gradients(kind: str) -> None:
     assert all(map(torch.equal, *states))
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_skipped_step_changes_nothing(kind: str) -> None:
     states = []
     for with_bad_steps in (False, True):

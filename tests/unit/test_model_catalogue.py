@@ -97,13 +97,17 @@ def test_licenses_that_must_be_accepted_are_those_of_llama_and_gemma() -> None:
     assert not must_accept & {model.license for model in MODELS if not model.gated}
 
 
-def test_the_memory_estimate_is_the_sum_in_its_docstring() -> None:
+def test_the_memory_estimates_are_the_sums_in_their_docstrings() -> None:
     model = BY_NAME["Llama-3.1-8B"]
     widths = (4096 + 4096) + 2 * (4096 + 1024) + (4096 + 4096) + 3 * (4096 + 14336)
     weights, adapter = 2 * 8_030_261_248, 16 * 16 * widths * 32
     activations = 2 * 2048 * 4096 * 32 + 4 * 2048 * widths
     logits = 8 * (256 * 2**20 // (4 * 128256)) * 128256
-    assert catalogue.estimate_lora_memory(model) == weights + adapter + activations + logits + 2**30
+    others = adapter + activations + logits + 2**30
+    assert catalogue.estimate_lora_memory(model) == weights + others
+    linear = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    quantized = int(linear * (0.5 + 1 / 64 + 1 / 4096)) + 2 * 4096 * 14336 + 2 * (8_030_261_248 - linear)
+    assert catalogue.estimate_qlora_memory(model) == quantized + others
 
 
 def test_on_a_cpu_frozen_weights_may_take_four_bytes() -> None:
@@ -140,7 +144,7 @@ def test_a_row_has_the_figures_of_its_model() -> None:
     text = format_models([BY_NAME["Qwen3-0.6B"], BY_NAME["Mistral-7B-Instruct-v0.3"]], "en")
     rows = [line.split() for line in text.splitlines() if "/" in line]
     assert rows[0] == [
-        "Qwen/Qwen3-0.6B", "0.60", "B", "1.4", "GiB", "40,960", "4", "GiB", "zh", "en", "+117", "Apache-2.0",
+        "Qwen/Qwen3-0.6B", "0.60", "B", "1.4", "GiB", "40,960", "4/3", "zh", "en", "+117", "Apache-2.0",
     ]  # fmt: skip
     assert rows[1][-2:] == ["-", "Apache-2.0"]
 
@@ -151,3 +155,4 @@ def test_the_document_has_name_fields_and_memory() -> None:
     assert document["name"] == "Qwen3-0.6B"
     assert document["shape"]["head_dim"] == 128
     assert document["lora_memory"] == catalogue.estimate_lora_memory(model)
+    assert document["qlora_memory"] == catalogue.estimate_qlora_memory(model)

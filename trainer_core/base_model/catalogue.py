@@ -1,4 +1,4 @@
-"""Catalogue of models to fine-tune: `presets/models.yaml`, with an estimate of the GPU memory that LoRA needs.
+"""Catalogue of models to fine-tune: `presets/models.yaml`, with estimates of the GPU memory that LoRA and QLoRA need.
 
 No torch, no Qt.
 """
@@ -16,6 +16,9 @@ from trainer_core.messages import Language
 
 PATH: Final = presets.FOLDER / presets.MODELS_FILE
 
+NF4_BYTES: Final = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Of a weight: 4 bits, an 8-bit scale for 64 weights, an fp32 scale for 256 of these."""
+Method = Literal["full", "lora", "qlora"]
 _RANK: Final = 16
 _TOKENS: Final = 2048
 _CHUNK_BYTES: Final = 256 * 2**20  # fp32 logits that the loss holds at once on a GPU
@@ -89,13 +92,17 @@ def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
     return estimate_memory(model.shape, model.parameters, "lora", tokens)
 
 
-def estimate_memory(
-    shape: Shape, parameters: int, method: Literal["full", "lora"], tokens: int = _TOKENS, on_gpu: bool = True
-) -> int:
-    """Bytes of memory in bf16 arithmetic, with one sequence of `tokens`. LoRA: rank 16 on all linear layers.
+def estimate_qlora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
+    """Bytes of GPU memory for QLoRA: see `estimate_memory`."""
+    return estimate_memory(model.shape, model.parameters, "qlora", tokens)
+
+
+def estimate_memory(shape: Shape, parameters: int, method: Method, tokens: int = _TOKENS, on_gpu: bool = True) -> int:
+    """Bytes of memory in bf16 arithmetic, with one sequence of `tokens`. LoRA and QLoRA: rank 16 on all linear layers.
 
     The sum of:
-    - weights: with full tuning 4 bytes x parameters (fp32), otherwise 2 (bf16); on a CPU, which may compute in fp32, 4
+    - weights: with full tuning 4 bytes x parameters (fp32), with LoRA 2 (bf16); on a CPU, which may compute in fp32, 4.
+      With QLoRA `NF4_BYTES` x weights of linear layers, and this much for the largest of these (in use) and the others
     - gradients and Adam's two moments: with full tuning, 12 bytes x parameters
     - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
     - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
@@ -105,7 +112,12 @@ def estimate_memory(
     - 1 GiB for the CUDA context, kernels and fragmentation
     """
     widths = sum(inputs + outputs for inputs, outputs in shape.linear_layers())
-    weights = (4 if method == "full" or not on_gpu else 2) * parameters
+    dense = 4 if method == "full" or not on_gpu else 2
+    weights = dense * parameters
+    if method == "qlora":
+        layers = [inputs * outputs for inputs, outputs in shape.linear_layers()]
+        quantized = sum(layers) * shape.num_hidden_layers
+        weights = int(NF4_BYTES * quantized) + dense * (max(layers) + parameters - quantized)
     trained = 12 * parameters if method == "full" else 16 * _RANK * widths * shape.num_hidden_layers
     activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))

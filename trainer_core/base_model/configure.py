@@ -24,11 +24,11 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
     """Find the base model, and set the settings that it determines: tokenizer (its folder) and architecture.
 
     Raises what `source.resolve` and `preset_run.find_or_train` raise, `model.unsupported`, `model.tokenizer_given`,
-    `model.too_few_positions` or `config.lora_without_base`.
+    `model.too_few_positions`, `config.lora_without_base` or `config.qlora_transformers`.
     """
     if not config.base_model:
-        if config.method == "lora":
-            raise TraindeckError("config.lora_without_base")
+        if config.method != "full":
+            raise TraindeckError("config.lora_without_base", method=config.method)
         return config
     text = config.base_model
     if text.startswith(preset_run.PREFIX):
@@ -38,6 +38,8 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
     if config.tokenizer and Path(config.tokenizer) != base.folder:
         raise TraindeckError("model.tokenizer_given", tokenizer=config.tokenizer, path=folder)
     model = hf_config.from_hf_config(base.config, folder)
+    if config.method == "qlora" and not isinstance(model, ModelConfig):
+        raise TraindeckError("config.qlora_transformers", path=folder)
     if config.max_seq_len > model.max_positions:
         limit, wanted = model.max_positions, config.max_seq_len
         raise TraindeckError("model.too_few_positions", path=folder, limit=limit, wanted=wanted)
@@ -67,7 +69,7 @@ def base_config(config: Config, vocab_size: int) -> LanguageModelConfig:
     folder = Path(config.tokenizer)
     model = hf_config.from_hf_config(source.read_config(folder), str(folder))
     rows = model.vocab_size
-    if isinstance(model, ModelConfig) and vocab_size > rows and (config.method != "lora" or config.lora_embeddings):
+    if isinstance(model, ModelConfig) and vocab_size > rows and (config.method == "full" or config.lora_embeddings):
         rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
     return dataclasses.replace(
         model,

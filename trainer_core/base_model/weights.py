@@ -7,7 +7,7 @@ times slower on Windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
@@ -42,11 +42,18 @@ def require_weights(base: BaseModel, model: nn.Module) -> None:
         _match(base, headers, model)
 
 
-def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
+def load_weights(
+    base: BaseModel,
+    model: nn.Module,
+    reporter: Reporter,
+    new_tokens: Iterable[int] = (),
+    store: Callable[[str, Tensor, Tensor], None] | None = None,
+) -> None:
     """Copy the weights into `model`, of any floating dtype and on any device. Tied weights are copied once.
 
     Rows of embedding and head that the base model lacks, and those of `new_tokens`, which it was not trained on, become
     the mean of its rows (Hewitt 2021, https://nlp.stanford.edu/~johnhew/vocab-expansion.html).
+    `store`, called with name, tensor and weight, replaces `copy` for the other weights.
 
     Raises `base_model.mismatch` before any weight is read, `base_model.not_finite` or `base_model.damaged`.
     """
@@ -65,6 +72,8 @@ def load_weights(base: BaseModel, model: nn.Module, reporter: Reporter, new_toke
                     raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=path.name)
                 if name in _VOCABULARY and name in targets:
                     _copy_rows(tensor, targets[name], new_tokens)
+                elif name in targets and store is not None:
+                    store(name, tensor, targets[name])
                 elif name in targets:
                     copy(tensor, targets[name])
                 done += entries[name].size

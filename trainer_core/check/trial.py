@@ -18,12 +18,14 @@ import psutil
 import torch
 
 import trainer_core.__main__  # noqa: F401 - streams and threads as in training
+from trainer_core.base_model.catalogue import NF4_BYTES
 from trainer_core.check.trial_process import TrialRequest, TrialResult
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
 from trainer_core.models.adapters import count_trainable, set_up_tuning
 from trainer_core.models.build import build_model
+from trainer_core.models.quantization import is_quantizable
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
 from trainer_core.system.memory import system_memory
@@ -36,7 +38,7 @@ from trainer_core.train.device import (
     device_of_rank,
 )
 from trainer_core.train.model_shape import model_config_of, tuning_of
-from trainer_core.train.optimizers import is_inner_matrix
+from trainer_core.train.optimizers import allocate, build_optimizer
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import beside, share_of
 from trainer_core.train.training_step import TrainingStep
@@ -172,24 +174,25 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         info = psutil.Process().memory_info()  # shared pages of libraries count as available; on Linux only
         free = min(total, available + info.rss - getattr(info, "shared", 0))
     model = build_model(torch.device("meta"), model_config_of(config, request.vocab_size))
+    quantizable = sum(layer.weight.numel() for layer in filter(is_quantizable, model.backbone.modules()))
     with torch.device("meta"):
         set_up_tuning(model, tuning_of(config))
+        optimizer = build_optimizer(model, config)
+        allocate(optimizer)
     parameters, trained = model.count_parameters(), count_trainable(model)
-    matrices = sum(
-        weight.numel()
-        for name, weight in model.named_parameters()
-        if weight.requires_grad and is_inner_matrix(name, weight)
-    )
-    moments = 2 * trained - (matrices if config.optimizer == "muon" else 0)  # Muon has one per matrix
-    saved = trained if config.method == "lora" else parameters
-    checkpoint = _FP32_BYTES * (saved + moments)
+    moments = sum(value.nbytes for values in optimizer.state.values() for value in values.values())
+    saved = parameters if config.method == "full" else trained
+    quantized = quantizable if config.method == "qlora" else 0
+    frozen_bytes = 2 if quantized and precision.name == "bf16" else _FP32_BYTES
+    weights = frozen_bytes * (parameters - trained - quantized) + int(NF4_BYTES * quantized) + _FP32_BYTES * trained
+    checkpoint = _FP32_BYTES * saved + moments
     return TrialResult(
         fits=False,
         device=name if config.ranks == 1 else f"{config.ranks} × {name}",
         uuids=uuids,
         memory_total=total,
         memory_free=free,
-        needed=_FP32_BYTES * (parameters + moments + trained) * (config.ranks if device.type == "cpu" else 1),
+        needed=(weights + _FP32_BYTES * trained + moments) * (config.ranks if device.type == "cpu" else 1),
         parameters=parameters,
         checkpoint_bytes=checkpoint,
         precision=precision.name,

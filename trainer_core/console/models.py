@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trainer_core.base_model.catalogue import CatalogueModel, estimate_lora_memory
+from trainer_core.base_model.catalogue import CatalogueModel, estimate_lora_memory, estimate_qlora_memory
 from trainer_core.console.tables import format_table
 from trainer_core.messages import Language
 from trainer_core.messages.amounts import format_bytes
@@ -29,17 +29,18 @@ def format_models(models: Sequence[CatalogueModel], language: Language) -> str:
 def to_document(model: CatalogueModel) -> dict[str, Any]:
     """Return the entry for `--output json`: all fields, the name and the estimated memory in bytes."""
     fields: dict[str, Any] = msgspec.to_builtins(model)
-    return {"name": model.name, **fields, "lora_memory": estimate_lora_memory(model)}
+    memory = {"lora_memory": estimate_lora_memory(model), "qlora_memory": estimate_qlora_memory(model)}
+    return {"name": model.name, **fields, **memory}
 
 
 def _row(model: CatalogueModel) -> list[str]:
-    gibibytes = -(-estimate_lora_memory(model) // 2**30)
+    lora, qlora = (-(-estimate(model) // 2**30) for estimate in (estimate_lora_memory, estimate_qlora_memory))
     return [
         model.id,
         f"{model.parameters / 1e9:.2f} B",
         format_bytes(model.download_bytes),
         f"{model.context:,}",
-        f"{gibibytes} GiB",
+        f"{lora}/{qlora}",
         _format_languages(model),
         f"{model.license} *" if model.gated else model.license,
     ]

@@ -282,7 +282,7 @@ def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config
     """
     new = read_new_tokens(folder)
     used = [name for name, number in new.items() if task == "sft" or number == meta["end_of_text"]]
-    if used and config.method == "lora" and not config.lora_embeddings:
+    if used and config.method != "full" and not config.lora_embeddings:
         raise TraindeckError("model.new_tokens", path=config.tokenizer, tokens=", ".join(used))
     sequences = build_sequences(folder, meta["vocab_size"], config, reporter) if task == "sft" else {}
     counts = {}

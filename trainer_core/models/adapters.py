@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from trainer_core.base_model import weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.quantization import is_quantized
 from trainer_core.system import files
 
 ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
@@ -50,7 +51,7 @@ def set_up_tuning(model: LanguageModel, tuning: Mapping[str, Any]) -> None:
     `tuning`: see `train.model_shape.tuning_of`. Raises `config.lora_targets`, `config.freeze_unmatched` or
     `config.all_frozen`.
     """
-    if tuning["method"] != "lora":
+    if tuning["method"] == "full":
         _freeze(model, tuning["freeze"])
         return
     targets = sorted(tuning["lora_targets"]) or linear_layers(model)
@@ -93,7 +94,8 @@ def _add_adapter(model: LanguageModel, values: Mapping[str, Any], embeddings: bo
 
     on_meta = next(model.parameters()).is_meta
     config = LoraConfig(task_type="CAUSAL_LM", **values)
-    config._register_custom_module({nn.Linear: LoraLinear})
+    if not is_quantized(model):  # peft has a layer for NF4
+        config._register_custom_module({nn.Linear: LoraLinear})
     inject_adapter_in_model(config, model, _ADAPTER_NAME, low_cpu_mem_usage=on_meta)
     if embeddings:  # in place, without the copies of peft's `modules_to_save`; tied weights stay tied
         config.modules_to_save = list(model.embeddings())
@@ -170,6 +172,15 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     return dict(found)
 
 
+def read_adapter(folder: Path) -> dict[str, Tensor]:
+    """Read the weights of an adapter by name. Raises `checkpoint.bad_adapter`."""
+    try:
+        with files.open_with_retry(folder / ADAPTER_FILE):
+            return load_file(folder / ADAPTER_FILE)
+    except Exception as error:
+        raise _bad_adapter(folder, error) from error
+
+
 def load_adapter(folder: Path, model: LanguageModel) -> None:
     """Add the adapter of a folder to a model that has none, to be trained on. Raises `checkpoint.bad_adapter`."""
     found = read_adapter_config(folder)
@@ -186,11 +197,7 @@ def load_adapter(folder: Path, model: LanguageModel) -> None:
 
 def load_adapter_weights(folder: Path, model: LanguageModel) -> None:
     """Copy the weights of a folder into the adapter of a model. Raises `checkpoint.bad_adapter`."""
-    try:
-        with files.open_with_retry(folder / ADAPTER_FILE):
-            found = load_file(folder / ADAPTER_FILE)
-    except Exception as error:
-        raise _bad_adapter(folder, error) from error
+    found = read_adapter(folder)
     wanted = adapter_weights(model)
     for name in wanted.keys() | found.keys():
         if name not in found or name not in wanted or found[name].shape != wanted[name].shape:

@@ -5,6 +5,7 @@ Shapes: B batch, T sequence, S keys seen (cache included), D width, V vocabulary
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, Protocol
 
@@ -87,5 +88,5 @@ class LanguageModel(nn.Module):
         return {modules[one]: one for one in (self.embedding, self.head)}
 
     def count_parameters(self) -> int:
-        """Number of weights; a tied head counts once."""
-        return sum(weight.numel() for weight in self.parameters())
+        """Number of weights; a tied head counts once. Quantized weights are stored in another shape."""
+        return sum(math.prod(getattr(weight, "quant_state", weight).shape) for weight in self.parameters())

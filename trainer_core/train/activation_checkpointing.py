@@ -24,6 +24,7 @@ EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attent
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "bitsandbytes::gemm_4bit",
     "torch_attn::_varlen_attn",
     "flash_attn::_flash_attn_forward",
     "flash_attn::_flash_attn_varlen_forward",

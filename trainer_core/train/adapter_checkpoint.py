@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from trainer_core.base_model import source, weight_files
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
 from trainer_core.messages import TraindeckError
-from trainer_core.models import adapters
+from trainer_core.models import adapters, quantization
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import TransformersConfig
@@ -42,10 +41,34 @@ def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
 
 def load_base(base: BaseModel, model: LanguageModel, reporter: Reporter, new_tokens: Iterable[int] = ()) -> None:
     """Load the weights of a base model with its adapters merged. Raises as `load_weights`, `checkpoint.bad_adapter`."""
+    if quantization.is_quantized(model):
+        _load_quantized(base, model, reporter, new_tokens)
+        return
     load_weights(base, model, reporter, new_tokens)
     for folder in base.adapters:
         adapters.load_adapter(folder, model)
         adapters.merge(model)
+
+
+def _load_quantized(base: BaseModel, model: LanguageModel, reporter: Reporter, new_tokens: Iterable[int]) -> None:
+    """Merge adapters into each weight before it is quantized."""
+    merged, device = _read_adapters(base), model.head.weight.device
+
+    def store(name: str, tensor: torch.Tensor, weight: torch.Tensor) -> None:
+        for adapter, config in merged:
+            tensor = adapters.merged_weight(name, tensor, adapter, config)
+        quantization.store_weight(tensor, weight, device)
+
+    load_weights(base, model, reporter, new_tokens, store)
+    for adapter, _ in merged:
+        for name, weight in model.named_parameters():
+            if (trained := adapter.get(adapters.PREFIX + name)) is not None:  # embeddings
+                quantization.store_weight(trained, weight, device)
+
+
+def _read_adapters(base: BaseModel) -> list[tuple[dict[str, torch.Tensor], dict[str, Any]]]:
+    """Weights and configuration of each adapter of a base model."""
+    return [(adapters.read_adapter(folder), adapters.read_adapter_config(folder)) for folder in base.adapters]
 
 
 def load_merged(folder: Path) -> LanguageModel:
@@ -76,7 +99,7 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
         _write_by_transformers(folder, target, reporter)
         return
     base = source.resolve(str(folder), reporter)
-    merged = [(load_file(one / adapters.ADAPTER_FILE), adapters.read_adapter_config(one)) for one in base.adapters]
+    merged = _read_adapters(base)
     entries = {}
     for name in base.weights:
         with weight_files.damage_errors(base.folder / name):

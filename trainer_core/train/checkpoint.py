@@ -32,10 +32,10 @@ from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import LanguageModelConfig
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
+from trainer_core.train import optimizers
 from trainer_core.train.checkpoint_writer import CheckpointContent
 from trainer_core.train.optimizers import MuonWithAdamW
 
-_MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by parameter group kind
 _FINGERPRINT_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
 _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -223,13 +223,18 @@ def _load(folder: Path, state: TrainState) -> None:
 def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
     names = {weight: name for name, weight in state.model.named_parameters()}
     state.optimizer.state.clear()
+    optimizers.allocate(state.optimizer)
     for group in state.optimizer.param_groups:
         for weight in group["params"]:
-            found = {key: moments.get(f"{key}.{names[weight]}") for key in _MOMENTS[group["kind"]]}
-            if all(value is not None for value in found.values()):  # missing at step 0 and from another optimizer
-                if any(value.numel() != 1 and value.shape != weight.shape for value in found.values()):  # type: ignore[union-attr]
-                    raise ValueError(f"moments of {names[weight]} have another shape")
-                state.optimizer.state[weight] = {key: value.clone().to(weight.device) for key, value in found.items()}  # type: ignore[union-attr]
+            values, name = state.optimizer.state[weight], names[weight]
+            saved = {key: moments[f"{key}.{name}"] for key in values if f"{key}.{name}" in moments}
+            if len(saved) < len(values):  # missing at step 0 and from another optimizer
+                del state.optimizer.state[weight]
+                continue
+            for key, value in values.items():
+                if saved[key].shape != value.shape or saved[key].dtype != value.dtype:
+                    raise ValueError(f"moments of {name} have another shape or dtype")
+                value.copy_(saved[key])
 
 
 def read_shape(folder: Path) -> LanguageModelConfig:

@@ -11,6 +11,7 @@ recomputation does not count.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -95,7 +96,10 @@ def _parts(model: LanguageModel) -> list[tuple[str, str]]:
 def _count(model: LanguageModel, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
     """FLOPs by module: forward, and forward with backward."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    with FlopCounterMode(display=False, custom_mapping=_FOR_CPU) as counter:
+    mapping = dict(_FOR_CPU)
+    if hasattr(torch.ops.bitsandbytes, "gemm_4bit"):  # imported for quantized weights
+        mapping[torch.ops.bitsandbytes.gemm_4bit] = _gemm_4bit
+    with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
         with precision.autocast():
             # Call the whole model: the counter names modules from the outermost module that it sees.
             mask = None if batch.segments is None else document_mask(batch.segments)
@@ -115,6 +119,10 @@ def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> 
 
 def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return int(flop_counter.sdpa_backward_flop_count(grad, query, key, value))  # type: ignore[no-untyped-call]
+
+
+def _gemm_4bit(hidden: Any, weight: Any, shape: Any, *_: Any, **__: Any) -> int:
+    return int(2 * math.prod(hidden) * shape[0])
 
 
 _FOR_CPU: Final = {  # the one kernel that torch 2.13 does not count; private, so it may be missing

@@ -56,5 +56,5 @@ def model_config_of(config: Config, vocab_size: int) -> LanguageModelConfig:
 
 def tuning_of(config: Config) -> dict[str, Any]:
     """The settings that determine what is trained, as plain values."""
-    names = _LORA_SETTINGS if config.method == "lora" else ("method", "freeze")
+    names = ("method", "freeze") if config.method == "full" else _LORA_SETTINGS
     return {name: getattr(config, name) for name in names}

@@ -1,12 +1,16 @@
-"""Fused AdamW, or Muon for the matrices inside the layers and AdamW for the rest, in one optimizer.
+"""Fused AdamW, or Muon or 8-bit AdamW for the matrices inside the layers and AdamW for the rest, in one optimizer.
 
 Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) updates a matrix by its momentum with all singular values
 brought close to one. Updates are scaled by 0.2 * sqrt(max(rows, columns)) as in Liu et al. 2025, "Muon is Scalable for
 LLM Training", so that entries are about as large as AdamW's and both share one learning rate and weight decay.
+
+8-bit AdamW (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization") keeps its moments in 8 bits, with one
+fp32 scale for 256 entries. As recommended there, embeddings and small weights keep fp32 moments.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -16,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from trainer_core.config import Config
+from trainer_core.models.quantization import import_bitsandbytes
 from trainer_core.train.device import native_bf16
 
 # Odd quintic polynomials that bring singular values from [0.005, 1] closest to one in four steps, found greedily as in
@@ -30,6 +35,8 @@ _QUINTICS: Final = (
 )
 _MARGIN: Final = 1.02  # for rounding in bfloat16
 _TINY: Final = 1e-7
+_BLOCK: Final = 256  # entries of an 8-bit moment that share a scale, in bitsandbytes
+_MIN_8BIT_SIZE: Final = 4096  # entries; default of bitsandbytes
 _MAX_STACKED: Final = (
     16 * 1024 * 1024
 )  # entries stacked at once: faster for small matrices, costs memory for large ones
@@ -52,9 +59,9 @@ avoid_compiler_import()
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Groups with `kind: "muon"` hold matrices; groups with `kind: "adamw"` any tensors.
+    """Groups with `kind: "muon"` hold matrices; groups with `kind: "adamw"` or `kind: "adamw_8bit"` any tensors.
 
-    Group values: `lr`, `weight_decay`; Muon: `momentum`; AdamW: `betas`, `eps`. Like torch's fused optimizers, `step`
+    Group values: `lr`, `weight_decay`; Muon: `momentum`; others: `betas`, `eps`. Like torch's fused optimizers, `step`
     reads the attributes that torch.amp.GradScaler sets (0-dim float32 on the device): it divides gradients by
     `grad_scale` and changes nothing where `found_inf` or `skip` is 1.0.
 
@@ -82,6 +89,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if group["kind"] == "adamw":
                 self._adamw(group, weights, found_inf, grad_scale)
+            elif group["kind"] == "adamw_8bit":
+                self._adamw_8bit(group, weights, found_inf, grad_scale)
             else:
                 for alike in _group_by_shape(weights):
                     self._muon(group, alike, found_inf, grad_scale)
@@ -108,6 +117,41 @@ class MuonWithAdamW(torch.optim.Optimizer):
             eps=group["eps"],
             maximize=False,
         )
+
+    def _adamw_8bit(
+        self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
+    ) -> None:
+        """Synchronizes with the device, because the kernel cannot skip a step by itself."""
+        if not weights or (found_inf is not None and bool(found_inf)):
+            return
+        from bitsandbytes.functional import optimizer_update_8bit_blockwise as update
+
+        signed, unsigned = _quantization_maps(weights[0].device)
+        beta1, beta2 = group["betas"]
+        for weight in weights:
+            assert weight.grad is not None
+            gradient = weight.grad if grad_scale is None else weight.grad / grad_scale
+            state = self.state[weight]
+            state["step"] += 1
+            update(
+                "adam",
+                gradient.contiguous(),
+                weight,
+                state["exp_avg_8bit"],
+                state["exp_avg_sq_8bit"],
+                beta1,
+                beta2,
+                0.0,  # beta3 and alpha: of AdEMAMix
+                0.0,
+                group["eps"],
+                int(state["step"]),
+                group["lr"],
+                signed,
+                unsigned,
+                state["scale"],
+                state["scale_sq"],
+                group["weight_decay"],
+            )
 
     def _muon(
         self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
@@ -160,6 +204,15 @@ def compute_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native_bf16(device) else torch.float32
 
 
+@functools.cache
+def _quantization_maps(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Values of the 256 codes of signed and of unsigned moments."""
+    from bitsandbytes.functional import create_dynamic_map
+
+    signed, unsigned = (create_dynamic_map(signed=signed) for signed in (True, False))  # type: ignore[no-untyped-call]
+    return signed.to(device), unsigned.to(device)
+
+
 def _group_by_shape(weights: list[Tensor]) -> Iterator[list[Tensor]]:
     """Group weights of the same shape, limited by memory."""
     by_shape: dict[torch.Size, list[Tensor]] = {}
@@ -177,21 +230,26 @@ def is_inner_matrix(name: str, weight: Tensor) -> bool:
 
 
 def build_optimizer(model: nn.Module, config: Config) -> MuonWithAdamW:
-    """AdamW, or Muon for the matrices inside the layers plus AdamW. Matrices decay, norms and biases do not.
+    """AdamW, or Muon or 8-bit AdamW for the matrices inside the layers plus AdamW. Matrices decay, norms and biases
+    do not.
 
-    Every group has a `kind`, "adamw" or "muon"; `lr` is set at each step.
+    Every group has a `kind`, a value of the setting `optimizer`; `lr` is set at each step. Raises
+    `config.bitsandbytes`.
     """
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     inner: list[Tensor] = []
-    if config.optimizer == "muon":
+    if config.optimizer != "adamw":
         inner = [weight for name, weight in weights.items() if is_inner_matrix(name, weight)]
+    if config.optimizer == "adamw_8bit":
+        inner = [weight for weight in inner if weight.numel() >= _MIN_8BIT_SIZE]
+        import_bitsandbytes(next(model.parameters()).device, "optimizer adamw_8bit")
     taken = {id(weight) for weight in inner}
     others = [weight for weight in weights.values() if weight.dim() >= 2 and id(weight) not in taken]
     vectors = [weight for weight in weights.values() if weight.dim() < 2]
     groups: list[dict[str, Any]] = [
         {"params": others, "weight_decay": config.weight_decay, "kind": "adamw"},
         {"params": vectors, "weight_decay": 0.0, "kind": "adamw"},
-        {"params": inner, "weight_decay": config.weight_decay, "kind": "muon"},
+        {"params": inner, "weight_decay": config.weight_decay, "kind": config.optimizer},
     ]
     for group in groups:
         group.update(betas=(config.beta1, config.beta2), eps=config.adam_epsilon, momentum=config.muon_momentum)
@@ -201,13 +259,21 @@ def build_optimizer(model: nn.Module, config: Config) -> MuonWithAdamW:
 def allocate(optimizer: MuonWithAdamW) -> None:
     """Allocate the moments. Called before the first step, so that out of memory occurs before anything has changed."""
     for group in optimizer.param_groups:
-        names = ("momentum_buffer",) if group["kind"] == "muon" else ("exp_avg", "exp_avg_sq")
         for weight in group["params"]:
             if not optimizer.state[weight]:
-                state = {name: torch.zeros_like(weight, memory_format=torch.preserve_format) for name in names}
-                if group["kind"] == "adamw":
-                    state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
-                optimizer.state[weight] = state
+                optimizer.state[weight] = _new_state(weight, group["kind"])
+
+
+def _new_state(weight: Tensor, kind: str) -> dict[str, Tensor]:
+    if kind == "muon":
+        return {"momentum_buffer": torch.zeros_like(weight)}
+    if kind == "adamw":
+        step = torch.zeros((), dtype=torch.float32, device=weight.device)
+        return {"step": step, "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
+    moments = {name: torch.zeros_like(weight, dtype=torch.uint8) for name in ("exp_avg_8bit", "exp_avg_sq_8bit")}
+    blocks = -(-weight.numel() // _BLOCK)
+    scales = {name: torch.zeros(blocks, device=weight.device) for name in ("scale", "scale_sq")}
+    return {"step": torch.zeros(()), **moments, **scales}  # the kernel reads the step on the host
 
 
 def update(optimizer: MuonWithAdamW, scaler: torch.amp.GradScaler, bad: Tensor) -> None:

@@ -23,9 +23,10 @@ from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.tokenizing.tokenizer_files import read_new_tokens
 from trainer_core.messages import TraindeckError
-from trainer_core.models import adapters
+from trainer_core.models import adapters, quantization
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.model_config import ModelConfig
 from trainer_core.models.transformers_model import TransformersModel, require_compatible
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
@@ -105,8 +106,14 @@ class TrainingStep:
             base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
         shape = model_config_of(config, self.prepared.vocab_size)
         tuning = tuning_of(config)
-        dtype = self.precision.base_dtype(tuning)
-        model = build_model(self.device, shape, initialize=base is None, dtype=dtype)
+        model: LanguageModel
+        if config.method == "qlora":
+            assert isinstance(shape, ModelConfig)  # see `apply_base_model`
+            compute_dtype = torch.bfloat16 if self.precision.name == "bf16" else torch.float32
+            model = quantization.build_quantized(self.device, shape, compute_dtype, initialize=base is None)
+        else:
+            dtype = self.precision.base_dtype(tuning)
+            model = build_model(self.device, shape, initialize=base is None, dtype=dtype)
         if base is not None:
             new_tokens = read_new_tokens(self.prepared.folder).values()
             adapter_checkpoint.load_base(base, model, self.context, new_tokens)

@@ -215,6 +215,8 @@ class _Selector:
             return "path.off", {}
         if not isinstance(self._engine.model, Decoder):
             return _TRANSFORMERS
+        if key.tuning["method"] == "qlora":  # bitsandbytes reads the state of its weights in Python
+            return "path.unsupported", {"what": "QLoRA"}
         if key.tuning.get("lora_variant") == "dora":  # torch 2.13 cannot trace peft's forward pass
             return "path.unsupported", {"what": "DoRA"}
         if mode == "auto" and planned is False:
