@@ -289,7 +289,7 @@ def test_a_sweep_quotes_the_invalid_values_and_suggests_choices(open_window: Ope
         assert editor.error.text() == error
         assert bool(editor.typed.property("wrong")) == bool(error)
         assert dialog.add_button.isEnabled() == (not error)
-    for name, values in (("optimizer", "adamw, muon"), ("packing", "true, false")):
+    for name, values in (("optimizer", "adamw, adamw_8bit, muon"), ("packing", "true, false")):
         editor.knob.setCurrentIndex(editor.names.index(name))
         editor.knob.activated.emit(editor.knob.currentIndex())
         assert editor.typed.text() == values

@@ -56,9 +56,8 @@ def test_every_message_is_formatted_without_parameters() -> None:
 
 
 def test_every_error_has_an_action() -> None:
-    errors = [
-        code for code in codes() if exit_code_of(code) is not ExitCode.FAILED and code != "data.tokenizer_extended"
-    ]
+    warnings = {"data.tokenizer_extended", "model.through_transformers"}
+    errors = [code for code in codes() if exit_code_of(code) is not ExitCode.FAILED and code not in warnings]
     assert len(errors) > 80
     for code in errors:
         assert template(code, "en")[1], code

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.core import settings
-from app.core.settings import MAX_RECENT_DATA, Settings, SettingsStore
+from app.core.settings import MAX_RECENT, Settings, SettingsStore
 
 
 def test_settings_are_saved_and_loaded(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_recent_data_is_newest_first_unique_and_limited() -> None:
     for number in [*range(20), 18]:
         saved.add_recent_data(f"f{number}")
     assert saved.recent_data[:3] == ["f18", "f19", "f17"]
-    assert len(saved.recent_data) == len(set(saved.recent_data)) == MAX_RECENT_DATA
+    assert len(saved.recent_data) == len(set(saved.recent_data)) == MAX_RECENT
 
 
 def test_the_configuration_folder_follows_the_conventions_of_the_platform(

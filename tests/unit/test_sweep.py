@@ -22,7 +22,7 @@ def test_values_around_a_number_or_all_choices_are_suggested() -> None:
     assert sweep.suggest_values(RATE, 3e-4) == [1.5e-4, 3e-4, 6e-4]
     assert sweep.suggest_values(RATE, 10.0) == [5.0, 10.0]  # 20 is not allowed
     assert sweep.suggest_values(BATCH, 1) == [1, 2]
-    assert sweep.suggest_values(knobs()["optimizer"], "adamw") == ["adamw", "muon"]
+    assert sweep.suggest_values(knobs()["optimizer"], "adamw") == ["adamw", "adamw_8bit", "muon"]
     assert sweep.suggest_values(knobs()["packing"], False) == [True, False]
 
 
