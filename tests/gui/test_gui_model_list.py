@@ -59,12 +59,13 @@ def test_the_list_shows_what_fits_and_the_keyboard_chooses_a_model(
     qtbot.waitUntil(lambda: bool(controller._history.runs), timeout=10_000)
     dialog = open_list(qtbot, controller)
     assert set(names(dialog)) == {"answers", "my model", *(model.name for model in catalogue.load())}
-    fits = {name: cell(dialog, name, "fits") for name in ("answers", "Qwen3-0.6B", "Qwen3-1.7B", "Llama-3.1-8B")}
-    assert fits == {"answers": "full, lora", "Qwen3-0.6B": "full, lora", "Qwen3-1.7B": "lora", "Llama-3.1-8B": "no"}
+    fits = {name: cell(dialog, name, "fits") for name in ("answers", "Qwen3-1.7B", "Llama-3.1-8B", "Qwen3-14B")}
+    all_methods = "full, lora, qlora"
+    assert fits == {"answers": all_methods, "Qwen3-1.7B": "lora, qlora", "Llama-3.1-8B": "qlora", "Qwen3-14B": "no"}
     assert "12.0 GiB of VRAM of the NVIDIA GeForce RTX 3060" in dialog.note.text()
     assert cell(dialog, "my model", "download") == "on this disk"
     dialog.only_fitting.click()
-    assert "Llama-3.1-8B" not in names(dialog)
+    assert "Qwen3-14B" not in names(dialog)
     qtbot.keyClicks(dialog.search, "gemma-3-1b")
     assert names(dialog) == ["gemma-3-1b-pt", "gemma-3-1b-it"]
     qtbot.keyClick(dialog.search, Qt.Key.Key_Down)
@@ -97,4 +98,5 @@ def test_the_list_shows_the_memory_that_a_check_measured(make_window: MakeWindow
     assert [row.name for row in dialog.table.selected_rows()] == ["Qwen3-0.6B"]
     lines = dialog.details.text().splitlines()
     assert "full: about" in lines[-1]
-    assert lines[-1].endswith("GiB, measured")
+    assert " · lora: " in lines[-1].partition("GiB, measured")[0]
+    assert lines[-1].count("about") == 2

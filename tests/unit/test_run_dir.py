@@ -412,6 +412,8 @@ def test_runs_are_listed_newest_first_without_other_folders(tmp_path: Path) -> N
     assert [run.name for run in run_dir.list_runs(tmp_path)] == ["new", "old"]
     assert run_dir.find_run("latest", tmp_path).path.name == "new"
     assert run_dir.find_run("old", tmp_path).path == (tmp_path / "old").resolve()
+    os.utime(tmp_path / "old" / "events.jsonl", (2e9, 2e9))  # it trains again
+    assert run_dir.find_run("latest", tmp_path).path.name == "old"
 
 
 def test_an_inaccessible_folder_does_not_hide_other_runs(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

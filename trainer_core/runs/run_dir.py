@@ -284,10 +284,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def find_run(reference: str, root: Path, require_checkpoint: bool = False) -> RunDir:
     """A run by folder, by name below `root`, or `latest`. Raises `run.not_found`.
 
-    `latest` skips failed runs without a checkpoint; with `require_checkpoint`, all runs without one.
+    `latest`, the run that was active last, skips failed runs without a checkpoint; with `require_checkpoint`, all runs
+    without one.
     """
     if reference in ("", "latest"):
-        for run in list_runs(root):
+        for run in sorted(list_runs(root), key=lambda run: _modified(RunDir(run.path).events), reverse=True):
             if run.checkpoints or (run.state != "failed" and not require_checkpoint):
                 return RunDir(run.path)
         raise TraindeckError("run.not_found", path=str(root))

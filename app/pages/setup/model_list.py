@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, QSize, QSortFilterProxyModel, Qt, Signal
 from PySide6.QtGui import QKeyEvent
@@ -33,10 +33,11 @@ from app.widgets.table import Column, Index, Role, RowTable, TableModel, number_
 from trainer_core.system import hardware
 
 if TYPE_CHECKING:
+    from trainer_core.base_model.catalogue import Method
     from trainer_core.base_model.summary import ModelSummary
     from trainer_core.system.hardware import GpuInfo, MachineInfo
 
-_METHODS: Final[tuple[Literal["full", "lora"], ...]] = ("full", "lora")  # whose memory can be estimated
+_METHODS: Final[tuple[Method, ...]] = ("full", "lora", "qlora")
 _USABLE_SHARE: Final = 0.9  # of the memory; the check calls less "tight"
 _MAX_LANGUAGES: Final = 3
 _TABLE_KEYS: Final = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
@@ -127,7 +128,7 @@ def _format_memory(row: ModelRow) -> str:
 _COLUMNS: Final[dict[str, Column[ModelRow]]] = {
     "name": Column("setup.list_name", lambda row: row.name, 220),
     "parameters": number_column("setup.list_parameters", lambda row: format_weights(row.model.parameters), 116),
-    "fits": Column("setup.list_fits", _format_fit, 96),
+    "fits": Column("setup.list_fits", _format_fit, 112),
     "download": number_column("setup.list_download", _format_download, 96),
     "context": number_column("setup.list_context", lambda row: formatting.format_count(row.model.context), 76, 900),
     "languages": Column("setup.list_languages", _format_languages, 104, 760),

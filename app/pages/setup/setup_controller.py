@@ -194,10 +194,10 @@ class SetupController(QObject):
         return {result.key["base_model"]: (result.key["method"], result.report.chosen.peak or 0)}
 
     def _use_model(self, row: ModelRow) -> None:
-        """Set the base model, and LoRA if full tuning does not fit."""
+        """Set the base model, and another method if this one does not fit."""
         values = {"base_model": row.model.name, "method": self._form.text("method")}
-        if "lora" in row.fitting and "full" not in row.fitting:
-            values["method"] = "lora"
+        if row.fitting and values["method"] not in row.fitting:
+            values["method"] = row.fitting[0]
         if values["method"] != "full" and self._form.text("optimizer") == "muon":
             values["optimizer"] = "adamw"  # muon does not train adapters
         self._form.set_values(values)
