@@ -42,6 +42,10 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_model_families.py::test_a_traced_model_of_dynamic_width_is_equal",
         "core/test_model_template.py::test_transformers_renders_the_same_prompt_from_a_checkpoint",
         "core/test_activation_checkpointing.py::test_a_traced_model_has_the_same_gradients",
+        "core/test_adapters.py::test_a_checkpoint_of_a_model_with_600_million_weights_is_small",
+        "unit/test_base_model_hub.py::test_a_process_that_is_stopped_ends_at_once_although_the_server_is_silent",
+        "unit/test_base_model_hub.py::test_a_process_downloads_without_a_word_on_the_console",
+        "unit/test_base_model_hub.py::test_a_server_that_stays_broken_is_reported_and_the_next_start_continues",
     ),
     "kills": (
         "faults/test_kills.py",
@@ -96,6 +100,11 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_keyboard.py::test_tab_follows_the_reading_order",
         "gui/test_gui_keyboard.py::test_tab_reaches_every_control",
         "gui/test_gui_languages.py::test_the_language_is_switched_while_the_window_is_open",
+        "gui/test_gui_model.py::test_a_preset_selects_the_kind_of_its_base_model",
+        "gui/test_gui_model.py::test_without_runs_the_choice_of_a_run_is_disabled_with_the_reason",
+        "gui/test_gui_model.py::test_a_typed_folder_is_summarized_and_hides_the_settings_of_a_new_model",
+        "gui/test_gui_model.py::test_runs_that_are_base_models_are_offered_by_name",
+        "gui/test_gui_model_list.py::test_the_list_shows_the_memory_that_a_check_measured",
         "gui/test_gui_invalid_values.py::test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values",
     ),
 }
