@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch.nn.functional as F
 from peft.tuners import lora
 from torch import Tensor, nn
-
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it; it warns of an optional kernel
 
 
 class LoraLinear(lora.Linear):
