@@ -6,7 +6,7 @@
 
 All train adapters of rank 16 on all linear layers of the same base model (random weights), with 2,000 English and
 Chinese rows of up to 512 tokens, 8 rows per update, the loss on the responses only, and AdamW at a constant learning
-rate. TRL also runs with packing, with as many packed sequences per update as hold 8 rows on average. All run in turn,
+rate. TRL also runs with packing, with as many packed sequences per update as hold about 8 rows. All run in turn,
 each in a new process. Rows per second: between the reports after a quarter of the steps and after the last. Memory: the
 peak of the process and its children. Afterwards `transformers` and `peft` load each adapter and compute its loss on
 the same held-out rows.
@@ -61,7 +61,7 @@ def write_base_model(folder: Path, tokenizer: Path) -> None:
 
 
 def prepare_job(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Write the rows and the base model. Returns what all trainers are told."""
+    """Write the rows and the base model. Returns paths and settings, the same for all trainers."""
     rows = synthetic_texts.pairs()
     files = {"data": folder / "rows.parquet", "held_out": folder / "held-out.parquet"}
     synthetic_texts.write(files["data"], islice(rows, _ROWS))

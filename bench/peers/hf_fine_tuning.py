@@ -2,7 +2,7 @@
 
     python -m bench.peers.hf_fine_tuning trainer|trl|trl-packed JOB
 
-JOB is a JSON object, see `bench.fine_tuning`. Emits the same events as the other peers, and saves the adapter.
+JOB is a JSON object, see `bench.fine_tuning`. Emits `ready` and each `step`, and saves the adapter.
 """
 
 import json

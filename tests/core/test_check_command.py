@@ -193,3 +193,18 @@ def test_the_memory_of_the_child_process_is_not_counted_twice(monkeypatch: pytes
     for available, maximum in ((total - used, total), (total // 2, total // 2 + used + 2**24), (total, total)):
         monkeypatch.setattr(trial, "system_memory", lambda available=available: SystemMemory(total, available))
         assert available <= trial.estimate(config, request, [cpu], precision).memory_free <= maximum
+
+
+def test_frozen_weights_count_as_training_stores_them() -> None:
+    cpu = torch.device("cpu")
+    request = TrialRequest(Config(), 320, "sft", 10)
+
+    def needed(precision: str, **knobs: object) -> int:
+        config = Config(hidden_dim=64, n_layers=1, lora_rank=4, **knobs)  # type: ignore[arg-type]
+        return trial.estimate(config, request, [cpu], Precision.from_name(precision, cpu)).needed
+
+    frozen = trial.estimate(
+        Config(hidden_dim=64, n_layers=1), request, [cpu], Precision.from_name("fp32", cpu)
+    ).parameters
+    assert needed("fp32", method="lora") - needed("bf16", method="lora") == 2 * frozen
+    assert needed("fp32") == needed("bf16")

@@ -187,6 +187,15 @@ def test_oom_recovery_trains_the_same_adapter(tmp_path: Path) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["selective", "full"])
+def test_activation_checkpointing_trains_the_same_adapter(tmp_path: Path, mode: str) -> None:
+    stored, events = build_trainer(tmp_path, lora_config(tmp_path), "stored")
+    stored.run()
+    recomputed, later = build_trainer(tmp_path, lora_config(tmp_path, activation_checkpointing=mode), "recomputed")
+    recomputed.run()
+    assert losses(later) == losses(events)
+
+
 def test_activation_checkpointing_draws_the_same_dropout(tmp_path: Path) -> None:
     trained = []
     for mode in ("off", "full"):

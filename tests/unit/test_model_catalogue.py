@@ -104,16 +104,16 @@ def test_the_memory_estimates_are_the_sums_in_their_docstrings() -> None:
     activations = 2 * 2048 * 4096 * 32 + 4 * 2048 * widths
     logits = 8 * (256 * 2**20 // (4 * 128256)) * 128256
     others = adapter + activations + logits + 2**30
-    assert catalogue.estimate_lora_memory(model) == weights + others
+    assert catalogue.estimate_memory(model.shape, model.parameters, "lora") == weights + others
     linear = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     quantized = int(linear * (0.5 + 1 / 64 + 1 / 4096)) + 2 * 4096 * 14336 + 2 * (8_030_261_248 - linear)
-    assert catalogue.estimate_qlora_memory(model) == quantized + others
+    assert catalogue.estimate_memory(model.shape, model.parameters, "qlora") == quantized + others
 
 
 def test_on_a_cpu_frozen_weights_may_take_four_bytes() -> None:
     model = BY_NAME["Qwen3-0.6B"]
     on_cpu = catalogue.estimate_memory(model.shape, model.parameters, "lora", on_gpu=False)
-    assert on_cpu - catalogue.estimate_lora_memory(model) == 2 * model.parameters
+    assert on_cpu - catalogue.estimate_memory(model.shape, model.parameters, "lora") == 2 * model.parameters
 
 
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
@@ -154,5 +154,5 @@ def test_the_document_has_name_fields_and_memory() -> None:
     document = to_document(model)
     assert document["name"] == "Qwen3-0.6B"
     assert document["shape"]["head_dim"] == 128
-    assert document["lora_memory"] == catalogue.estimate_lora_memory(model)
-    assert document["qlora_memory"] == catalogue.estimate_qlora_memory(model)
+    assert document["lora_memory"] == catalogue.estimate_memory(model.shape, model.parameters, "lora")
+    assert document["qlora_memory"] == catalogue.estimate_memory(model.shape, model.parameters, "qlora")

@@ -114,7 +114,7 @@ def test_the_model_of_a_preset_to_fine_tune_fits_its_card_by_the_estimate(gib: i
     config = preset.config()
     model = next(model for model in catalogue.load() if model.id == config.base_model)
     assert not model.gated
-    assert catalogue.estimate_lora_memory(model, config.max_seq_len) < 0.85 * gib * 2**30
+    assert catalogue.estimate_memory(model.shape, model.parameters, "lora", config.max_seq_len) < 0.85 * gib * 2**30
     assert config.batch_size == 1
     assert config.max_seq_len <= model.context
     assert f"{model.download_bytes / 2**30:.1f} GiB" in preset.summary["en"]

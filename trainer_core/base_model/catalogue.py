@@ -87,16 +87,6 @@ def load(path: Path = PATH) -> list[CatalogueModel]:
     return sorted(msgspec.convert(entries, list[CatalogueModel]), key=lambda model: model.parameters)
 
 
-def estimate_lora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
-    """Bytes of GPU memory for LoRA: see `estimate_memory`."""
-    return estimate_memory(model.shape, model.parameters, "lora", tokens)
-
-
-def estimate_qlora_memory(model: CatalogueModel, tokens: int = _TOKENS) -> int:
-    """Bytes of GPU memory for QLoRA: see `estimate_memory`."""
-    return estimate_memory(model.shape, model.parameters, "qlora", tokens)
-
-
 def estimate_memory(shape: Shape, parameters: int, method: Method, tokens: int = _TOKENS, on_gpu: bool = True) -> int:
     """Bytes of memory in bf16 arithmetic, with one sequence of `tokens`. LoRA and QLoRA: rank 16 on all linear layers.
 

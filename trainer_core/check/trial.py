@@ -173,17 +173,18 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         total, available = system_memory()
         info = psutil.Process().memory_info()  # shared pages of libraries count as available; on Linux only
         free = min(total, available + info.rss - getattr(info, "shared", 0))
+    tuning = tuning_of(config)
     model = build_model(torch.device("meta"), model_config_of(config, request.vocab_size))
     quantizable = sum(layer.weight.numel() for layer in filter(is_quantizable, model.backbone.modules()))
     with torch.device("meta"):
-        set_up_tuning(model, tuning_of(config))
+        set_up_tuning(model, tuning)
         optimizer = build_optimizer(model, config)
         allocate(optimizer)
     parameters, trained = model.count_parameters(), count_trainable(model)
     moments = sum(value.nbytes for values in optimizer.state.values() for value in values.values())
     saved = parameters if config.method == "full" else trained
     quantized = quantizable if config.method == "qlora" else 0
-    frozen_bytes = 2 if quantized and precision.name == "bf16" else _FP32_BYTES
+    frozen_bytes = precision.base_dtype(tuning).itemsize
     weights = frozen_bytes * (parameters - trained - quantized) + int(NF4_BYTES * quantized) + _FP32_BYTES * trained
     checkpoint = _FP32_BYTES * saved + moments
     return TrialResult(

@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from trainer_core.base_model.catalogue import CatalogueModel, estimate_lora_memory, estimate_qlora_memory
+from trainer_core.base_model.catalogue import CatalogueModel, Method, estimate_memory
 from trainer_core.console.tables import format_table
 from trainer_core.messages import Language
 from trainer_core.messages.amounts import format_bytes
 from trainer_core.texts import get
 
 _COLUMNS: Final = ("model", "parameters", "download", "context", "memory", "languages", "license")
+_METHODS: Final[tuple[Method, ...]] = ("lora", "qlora")  # whose memory is estimated
 _SHOWN_LANGUAGES: Final = 2
 
 
@@ -29,12 +30,12 @@ def format_models(models: Sequence[CatalogueModel], language: Language) -> str:
 def to_document(model: CatalogueModel) -> dict[str, Any]:
     """Return the entry for `--output json`: all fields, the name and the estimated memory in bytes."""
     fields: dict[str, Any] = msgspec.to_builtins(model)
-    memory = {"lora_memory": estimate_lora_memory(model), "qlora_memory": estimate_qlora_memory(model)}
+    memory = {f"{method}_memory": estimate_memory(model.shape, model.parameters, method) for method in _METHODS}
     return {"name": model.name, **fields, **memory}
 
 
 def _row(model: CatalogueModel) -> list[str]:
-    lora, qlora = (-(-estimate(model) // 2**30) for estimate in (estimate_lora_memory, estimate_qlora_memory))
+    lora, qlora = (-(-estimate_memory(model.shape, model.parameters, method) // 2**30) for method in _METHODS)
     return [
         model.id,
         f"{model.parameters / 1e9:.2f} B",

@@ -10,7 +10,6 @@ Load the weights of the base model first: adding an adapter renames them (`q_pro
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -26,8 +25,6 @@ from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.quantization import is_quantized
 from trainer_core.system import files
-
-logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it; it warns of an optional kernel
 
 ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
 ADAPTER_CONFIG_FILE: Final = weight_files.ADAPTER_CONFIG_FILE

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from peft.tuners import lora
 from torch import Tensor, nn
 
 
 class LoraLinear(lora.Linear):
-    """Adds the product of the adapter to the output in place, scaled by the same matrix product.
+    """Scales the product of the adapter and adds it to the output in one operation.
 
     peft computes product, scaled product and sum as tensors of the output's size. On a CPU (30 million weights, rank
-    16) a step takes 7 % less time and a quarter less memory.
+    16) the process needs 14 to 18 % less memory in fp32. A step takes as long; in bf16, 8 % less.
     """
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -23,8 +24,9 @@ class LoraLinear(lora.Linear):
         plain = isinstance(layer.lora_dropout[name], nn.Identity) and not layer.lora_variant
         if not plain or layer.merged or layer.disable_adapters:
             return super().forward(x, *args, **kwargs)
-        rows = x.flatten(0, -2)  # on a view, an operation in place would copy gradients
+        rows = x.flatten(0, -2)
         result: Tensor = layer.base_layer(rows)
         hidden = F.linear(rows, layer.lora_A[name].weight.to(x.dtype))
-        result.addmm_(hidden, layer.lora_B[name].weight.to(result.dtype).t(), alpha=layer.scaling[name])
+        # Not in place: selective activation checkpointing keeps `result`.
+        result = torch.addmm(result, hidden, layer.lora_B[name].weight.to(result.dtype).t(), alpha=layer.scaling[name])
         return result.view(*x.shape[:-1], -1)

@@ -19,6 +19,8 @@ from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.model_config import ModelConfig
 
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it; it warns of an optional kernel
+
 _BLOCK: Final = 64  # weights that share a scale
 
 
@@ -27,7 +29,6 @@ def import_bitsandbytes(device: torch.device, setting: str) -> ModuleType:
 
     Raises `config.bitsandbytes`; `setting` is what needs it, such as `method qlora`.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # warns of an optional kernel that is not used
     try:
         import bitsandbytes
 

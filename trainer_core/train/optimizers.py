@@ -121,7 +121,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _adamw_8bit(
         self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
     ) -> None:
-        """Synchronizes with the device, because the kernel cannot skip a step by itself."""
+        """Synchronizes with the device: the kernel cannot skip a step."""
         if not weights or (found_inf is not None and bool(found_inf)):
             return
         from bitsandbytes.functional import optimizer_update_8bit_blockwise as update
