@@ -69,6 +69,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def _prepare_environment() -> None:
     # pyqtgraph would otherwise import the first Qt binding it finds.
     os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
+    # Its widgets for images would load NVIDIA's runtime, which PyTorch's CUDA build brings along: 0.05 s, 11 MB.
+    sys.modules["cuda"] = None  # type: ignore[assignment]
     if sys.platform == "win32":
         import ctypes
 
