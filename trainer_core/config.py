@@ -362,6 +362,8 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("config.muon_and_lora")
     if config.method != "full" and config.freeze:
         raise TraindeckError("config.freeze_and_lora")
+    if config.early_stop_patience and not config.eval_steps:
+        raise TraindeckError("config.early_stop_without_eval")
     if config.ranks > config.effective_batch:
         raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)
     try:

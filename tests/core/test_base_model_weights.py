@@ -100,23 +100,23 @@ def test_rotary_buffers_of_older_models_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "reason"),
     [
-        (lambda tensors: tensors.pop("lm_head.weight"), "lm_head.weight is missing"),
-        (lambda tensors: tensors.update(bias=torch.zeros(2)), "bias is unexpected"),
+        (lambda tensors: tensors.pop("lm_head.weight"), "“lm_head.weight” is missing"),
+        (lambda tensors: tensors.update(bias=torch.zeros(2)), "“bias” is unexpected"),
         (
             lambda tensors: tensors.update({"model.norm.weight": torch.zeros(33)}),
-            "model.norm.weight [33] → [32]",
+            "“model.norm.weight” [33] → [32]",
         ),
         (
             lambda tensors: tensors.update({"model.norm.weight": torch.zeros(32, dtype=torch.int8)}),
-            "model.norm.weight has the dtype I8",
+            "the dtype of “model.norm.weight” is not supported: I8",
         ),
     ],
     ids=["missing", "unexpected", "shape", "dtype"],
 )
 def test_weights_of_another_model_are_refused_before_memory_is_allocated(
-    tmp_path: Path, change: object, what: str
+    tmp_path: Path, change: object, reason: str
 ) -> None:
     source = build_decoder(tiny_model_config(tie_embeddings=False))
     tensors = stored_tensors(source)
@@ -126,7 +126,7 @@ def test_weights_of_another_model_are_refused_before_memory_is_allocated(
         model = Decoder(source.config)
     with pytest.raises(TraindeckError) as caught:
         require_weights(base, model)
-    assert (caught.value.code, caught.value.params["what"]) == ("base_model.mismatch", what)
+    assert (caught.value.code, caught.value.params["reason"]) == ("base_model.mismatch", reason)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

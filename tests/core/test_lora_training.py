@@ -172,7 +172,7 @@ def test_an_adapter_is_not_resumed_with_other_settings(
     with pytest.raises(TraindeckError) as caught:
         other.resume(newest(trained))
     assert caught.value.code == "checkpoint.mismatch"
-    assert str(next(iter(values))) in caught.value.params["what"]
+    assert str(next(iter(values))) in caught.value.params["reason"]
 
 
 def test_oom_recovery_trains_the_same_adapter(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_missing_keys_have_the_defaults_of_transformers() -> None:
 def test_zero_is_not_a_missing_value(name: str) -> None:
     with pytest.raises(TraindeckError) as error:
         hf_config.from_hf_config(small_config("llama", 4, **{name: 0}), "x")
-    assert name in error.value.params["what"]
+    assert name in error.value.params["reason"]
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())

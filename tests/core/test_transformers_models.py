@@ -128,7 +128,7 @@ def test_a_model_that_attends_to_later_tokens_is_refused(tmp_path: Path) -> None
     folder = base_folder(tmp_path / "base", "bert", "BertLMHeadModel")
     with pytest.raises(TraindeckError) as error:
         require_compatible(load(folder), str(folder), documents=False)
-    assert (error.value.code, error.value.params["what"]) == ("model.incompatible", "a token attends to later ones")
+    assert (error.value.code, error.value.params["reason"]) == ("model.incompatible", "a token attends to later ones")
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

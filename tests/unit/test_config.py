@@ -120,6 +120,7 @@ def test_max_epochs_alone_replaces_max_steps_of_a_lower_layer() -> None:
         ({"hidden_dim": 256, "n_heads": 4, "n_kv_heads": 3}, "config.kv_heads"),
         ({"n_heads": 2, "n_kv_heads": 4}, "config.kv_heads"),
         ({"qkv_bias": True, "qk_norm": True}, "config.bias_and_norm"),
+        ({"early_stop_patience": 3, "eval_steps": 0}, "config.early_stop_without_eval"),
     ],
 )
 def test_conflicting_knobs_are_rejected(values: dict[str, Any], code: str) -> None:

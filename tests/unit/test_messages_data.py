@@ -14,24 +14,38 @@ from trainer_core.data.readers.base import TOO_LONG, FileInput, SourceFile
 from trainer_core.messages import format_message
 from trainer_core.messages.data import translate_params, translate_position, translate_reason
 
-DATA = Path(__file__).resolve().parents[2] / "trainer_core" / "data"
+SOURCES = Path(__file__).resolve().parents[2] / "trainer_core"
 
 
-def reasons_of_columns() -> list[str]:
-    """Return the text of every `BadRow(…)` in columns.py, with “列” in place of expressions."""
+def reasons_of(file: str, name: str) -> list[str]:
+    """Return the texts of all `name(…)` in a file, with “列” in place of expressions, and those that `name` returns."""
     reasons = []
-    for node in ast.walk(ast.parse((DATA / "columns.py").read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BadRow":
+    for node in ast.walk(ast.parse((SOURCES / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name and node.args:
             text = node.args[0]
             parts = text.values if isinstance(text, ast.JoinedStr) else [text]
             reasons.append("".join(str(part.value) if isinstance(part, ast.Constant) else "列" for part in parts))
+        elif isinstance(node, ast.FunctionDef) and node.name == name:
+            returned = [leaf for part in ast.walk(node) if isinstance(part, ast.Return) for leaf in ast.walk(part)]
+            texts = (leaf.value for leaf in returned if isinstance(leaf, ast.Constant))
+            reasons += [text for text in texts if isinstance(text, str) and text]
     return reasons
 
 
-def test_every_bad_row_reason_is_translated() -> None:
-    reasons = reasons_of_columns()
-    assert len(reasons) >= 9
-    assert [reason for reason in reasons if re.search("[A-Za-z]", translate_reason(reason, "zh"))] == []
+@pytest.mark.parametrize(
+    ("file", "name", "count"),
+    [
+        ("data/columns.py", "BadRow", 9),
+        ("base_model/weights.py", "WeightMismatchError", 4),
+        ("models/transformers_model.py", "_find_problem", 6),
+    ],
+)
+def test_every_reason_is_translated(file: str, name: str, count: int) -> None:
+    reasons = reasons_of(file, name)
+    assert len(reasons) >= count
+    translated = {reason: translate_reason(reason, "zh") for reason in reasons}
+    english = re.compile(r"(?!logits|dropout)\b[A-Za-z]+")
+    assert {reason: text for reason, text in translated.items() if english.search(text)} == {}
 
 
 @pytest.mark.parametrize(

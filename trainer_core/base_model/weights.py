@@ -90,7 +90,7 @@ def _load_renamed(base: BaseModel, model: TransformersModel) -> None:
     try:
         model.load_folder(base.folder)
     except ValueError as error:
-        raise TraindeckError("base_model.mismatch", path=str(base.folder), what=str(error)) from error
+        raise TraindeckError("base_model.mismatch", path=str(base.folder), reason=str(error)) from error
     for name, weight in model.state_dict().items():
         if not is_finite(weight):
             raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=base.weights[0])
@@ -110,7 +110,7 @@ def _match(base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], m
         rows = base.config.get("vocab_size")
         return match(entries, model, rows if isinstance(rows, int) else None)
     except WeightMismatchError as error:
-        raise TraindeckError("base_model.mismatch", path=str(base.folder), what=str(error)) from error
+        raise TraindeckError("base_model.mismatch", path=str(base.folder), reason=str(error)) from error
 
 
 # --- one file, also of checkpoints ---------------------------------------------------------------------
@@ -127,20 +127,20 @@ def match(entries: Mapping[str, TensorEntry], model: nn.Module, rows: int | None
         tied.setdefault(id(weight), []).append(name)
     for name in entries:
         if name not in weights and not name.endswith(_IGNORED_SUFFIX):
-            raise WeightMismatchError(f"{name} is unexpected")
+            raise WeightMismatchError(f"“{name}” is unexpected")
     matched = {}
     for names in tied.values():
         name = next((name for name in names if name in entries), "")
         if not name:
-            raise WeightMismatchError(f"{names[0]} is missing")
+            raise WeightMismatchError(f"“{names[0]}” is missing")
         entry, weight = entries[name], weights[name]
         wanted = tuple(weight.shape)
         if rows is not None and name in _VOCABULARY and wanted[0] > rows:
             wanted = (rows, *wanted[1:])
         if entry.shape != wanted:
-            raise WeightMismatchError(f"{name} {list(entry.shape)} → {list(weight.shape)}")
+            raise WeightMismatchError(f"“{name}” {list(entry.shape)} → {list(weight.shape)}")
         if entry.dtype not in DTYPES:
-            raise WeightMismatchError(f"{name} has the dtype {entry.dtype}")
+            raise WeightMismatchError(f"the dtype of “{name}” is not supported: {entry.dtype}")
         matched[name] = weight
     return matched
 

@@ -177,8 +177,8 @@ def _read_attention(found: HfValues, family: Family) -> AttentionConfig:
     groups = found.size("num_key_value_heads", heads)
     whole = found.values.get("head_dim") is not None or width % heads == 0
     if not whole or heads % groups:
-        what = f"{heads} heads and {groups} key/value heads for a width of {width}"
-        raise TraindeckError("checkpoint.mismatch", path=found.path, what=what)
+        reason = f"hidden_size: {width}, num_attention_heads: {heads}, num_key_value_heads: {groups}"
+        raise TraindeckError("checkpoint.mismatch", path=found.path, reason=reason)
     head_dim = found.size("head_dim", width // heads)
     if head_dim % 2:  # rotary positions need pairs
         raise found.unsupported("head_dim", head_dim)

@@ -73,5 +73,5 @@ class HfValues:
         return value
 
     def _implausible(self, name: str) -> TraindeckError:
-        what = f"{self.prefix}{name} is {self.values.get(name)!r:.40}"
-        return TraindeckError("checkpoint.mismatch", path=self.path, what=what)
+        reason = f"{self.prefix}{name}: {self.values.get(name)!r:.40}"
+        return TraindeckError("checkpoint.mismatch", path=self.path, reason=reason)

@@ -61,7 +61,7 @@ def hf_config(values: dict[str, Any], path: str) -> Any:
         cls: Any = CONFIG_MAPPING[kind]
         return cls(**_architecture(values), bos_token_id=None, eos_token_id=None, pad_token_id=None)
     except Exception as error:  # of any type, for values that the class does not accept
-        raise TraindeckError("checkpoint.mismatch", path=path, what=f"{error!s:.200}") from error
+        raise TraindeckError("checkpoint.mismatch", path=path, reason=f"{error!s:.200}") from error
 
 
 def _architecture(values: dict[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class TransformersModel(LanguageModel):
         except (RuntimeError, LookupError, TypeError, OSError) as error:
             raise ValueError(f"{error!s:.200}") from error
         if info["missing_keys"]:
-            raise ValueError(f"{min(info['missing_keys'])} is missing")
+            raise ValueError(f"“{min(info['missing_keys'])}” is missing")
         self.load_state_dict(loaded.state_dict())
 
     def save_folder(self, folder: Path, dtype: torch.dtype) -> None:
@@ -207,7 +207,7 @@ def require_compatible(model: TransformersModel, path: str, documents: bool) -> 
     try:
         problem = _find_problem(model)
         if problem:
-            raise TraindeckError("model.incompatible", what=problem, **kind)
+            raise TraindeckError("model.incompatible", reason=problem, **kind)
         if documents and not _separates_documents(model):
             raise TraindeckError("model.no_documents", **kind)
     finally:
@@ -215,7 +215,7 @@ def require_compatible(model: TransformersModel, path: str, documents: bool) -> 
 
 
 def _find_problem(model: TransformersModel) -> str:
-    """What differs, as an English phrase; empty: nothing."""
+    """What differs, as a phrase below `reason` in the texts; empty: nothing."""
     ids = torch.arange(8, device=model.head.weight.device).remainder(model.config.n_tokens).unsqueeze(0)
     later = ids.clone()
     later[:, 4:] = ids[:, :4]

@@ -264,7 +264,7 @@ def _weight_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except weights.WeightMismatchError as error:
-        raise TraindeckError("checkpoint.mismatch", path=str(folder), what=str(error)) from error
+        raise TraindeckError("checkpoint.mismatch", path=str(folder), reason=str(error)) from error
     except (OSError, SafetensorError) as error:
         raise _damaged_error(folder, error) from error
 

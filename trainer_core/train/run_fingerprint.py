@@ -84,7 +84,7 @@ def require_the_same_run(folder: Path, model: LanguageModel, now: dict[str, Any]
     adapter = [name for name in now if name == "method" or (name.startswith("lora_") and name != "lora_dropout")]
     changed += [f"{name} {before[name]} → {now[name]}" for name in adapter if before.get(name, now[name]) != now[name]]
     if changed:
-        raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
+        raise TraindeckError("checkpoint.mismatch", path=str(folder), reason=", ".join(changed))
     return before
 
 

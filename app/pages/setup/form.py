@@ -36,6 +36,7 @@ CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config.qwen_pre_tokenizer": ("pre_tokenizer", "qk_norm", "qkv_bias"),
     "config.muon_and_lora": ("method", "optimizer"),
     "config.freeze_and_lora": ("method", "freeze"),
+    "config.early_stop_without_eval": ("early_stop_patience", "eval_steps"),
     "ranks.too_many": ("ranks", "batch_size", "gradient_accumulation_steps"),
     "config.schedule": ("pause_between",),
 }
