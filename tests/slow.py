@@ -104,7 +104,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_model.py::test_without_runs_the_choice_of_a_run_is_disabled_with_the_reason",
         "gui/test_gui_model.py::test_a_typed_folder_is_summarized_and_hides_the_settings_of_a_new_model",
         "gui/test_gui_model.py::test_runs_that_are_base_models_are_offered_by_name",
-        "gui/test_gui_model_list.py::test_the_list_shows_the_memory_that_a_check_measured",
+        "gui/test_gui_model_list.py::test_the_list_shows_the_memory_and_time_that_a_check_measured",
         "gui/test_gui_invalid_values.py::test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values",
     ),
 }

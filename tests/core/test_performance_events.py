@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.core.engines import build_decoder, tiny_model_config
 from tests.core.model_families import HF_CONFIGS
 from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, copy_weights, losses, pairs_file, tiny_config
 from trainer_core import protocol
+from trainer_core.base_model.catalogue import Shape, estimate_seconds
 from trainer_core.config import Config
 from trainer_core.data.loader import concat_batches
 from trainer_core.models import hf_config
 from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import PauseState
+from trainer_core.system.gpu_specs import PeakFlops, lookup_peak
 from trainer_core.train import flops
 from trainer_core.train.gc_control import GarbageCollector
-from trainer_core.train.gpu_specs import PeakFlops, lookup_peak
 from trainer_core.train.trainer import Trainer
 
 
@@ -54,6 +56,19 @@ def test_attention_flops_count_all_heads_and_the_positions_within_a_sliding_wind
     pairs = [length / 2, *[sum(min(position, 8) for position in range(length)) / length] * 2]
     expected = 6 * model.count_parameters() + sum(12 * heads * count for count in pairs)
     assert flops.flops_per_token(model, length) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_estimate_before_the_start_counts_the_same_flops_without_attention(tied: bool) -> None:
+    model = build_decoder(tiny_model_config(tie_embeddings=tied))
+    shape = Shape(
+        model_type="qwen3", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, vocab_size=model.config.vocab_size, tie_word_embeddings=tied,
+    )  # fmt: skip
+    for full in (True, False):
+        model.requires_grad_(full)
+        seconds = estimate_seconds(shape, model.count_parameters(), full, tokens=10, flops_per_s=2)
+        assert seconds == 5 * flops.flops_per_token(model, length=0)
 
 
 def test_energy_is_reported_since_the_previous_event_and_per_token(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Catalogue of models to fine-tune: `presets/models.yaml`, with estimates of the GPU memory that LoRA and QLoRA need.
+"""Catalogue of models to fine-tune: `presets/models.yaml`, with estimates of memory and training time.
 
 No torch, no Qt.
 """
@@ -112,3 +112,12 @@ def estimate_memory(shape: Shape, parameters: int, method: Method, tokens: int =
     activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))
     return weights + trained + activations + 8 * rows * shape.vocab_size + _RESERVE
+
+
+def estimate_seconds(shape: Shape, parameters: int, full: bool, tokens: float, flops_per_s: float) -> float:
+    """Seconds of forward and backward. `full`: all weights are trained; otherwise an adapter, which is not counted.
+
+    FLOPs per token: 6 for each weight that multiplies, 4 if it is frozen, as in `train.flops`; without attention.
+    """
+    embedding = 0 if shape.tie_word_embeddings else shape.vocab_size * shape.hidden_size
+    return (6 if full else 4) * (parameters - embedding) * tokens / flops_per_s

@@ -36,6 +36,7 @@ from trainer_core.protocol import FastPath
 from trainer_core.run_context import RunContext
 from trainer_core.runs import run_dir
 from trainer_core.system import files, hardware
+from trainer_core.system.gpu_specs import EXPECTED_MFU
 from trainer_core.train.device import choose_device, choose_precision
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.flops import flops_per_token
@@ -47,7 +48,6 @@ Name = Literal["untuned", "preset", "tuned"]
 
 DEFAULT_SECONDS: Final = {"cpu": 120.0, "cuda": 300.0}
 _FAST_PATHS_S: Final = 120.0  # fast paths are measured in a benchmark of at least this duration
-_EXPECTED_MFU: Final = 0.4  # share of the matmul ceiling
 _MAX_MICRO_BATCH_S: Final = 8.0
 _MAX_ROUNDS: Final = 5
 _TOTAL_STEPS: Final = 1_000_000  # of a run that is long enough for compilation to pay
@@ -176,7 +176,7 @@ def _require_trainable(config: Config, vocab_size: int, device: torch.device, ra
     products = {name: rate for name, rate in rates.items() if name.startswith("matmul")}
     rate = products["matmul fp32"] if device.type == "cpu" else max(products.values())
     tokens = config.batch_size * config.max_seq_len
-    seconds = flops_per_token(model, config.max_seq_len) * tokens / (rate * _EXPECTED_MFU)
+    seconds = flops_per_token(model, config.max_seq_len) * tokens / (rate * EXPECTED_MFU)
     if seconds > _MAX_MICRO_BATCH_S:
         preset = config.preset or "–"
         raise TraindeckError("bench.too_large", preset=preset, seconds=round(seconds), device=str(device))

@@ -19,12 +19,12 @@ from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
+from trainer_core.system.gpu_specs import lookup_peak
 from trainer_core.train import flops
 from trainer_core.train.async_metrics import AsyncMetrics
 from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.checkpoint import Counters
 from trainer_core.train.device import Precision, describe_device, uses_tf32
-from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.numerics import GradientMonitor, GradientNoise
 from trainer_core.train.step_timer import Interval, StepClock
 

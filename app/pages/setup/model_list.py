@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QAbstractItemView, QApplication, QCheckBox, QDialo
 
 from app.core.pool_task import PoolTask
 from app.core.preset_recommendation import usable_gpus
+from app.core.run_estimate import Measurement, estimate_flops
 from app.pages.setup.texts import format_model_summary, format_weights
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _METHODS: Final[tuple[Method, ...]] = ("full", "lora", "qlora")
 _USABLE_SHARE: Final = 0.9  # of the memory; the check calls less "tight"
 _MAX_LANGUAGES: Final = 3
+_UNITS: Final = (("setup.list_days", 86_400), ("setup.list_hours", 3_600), ("setup.list_minutes", 60))  # seconds
 _TABLE_KEYS: Final = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 _SIZE: Final = QSize(1120, 620)
 
@@ -49,18 +52,16 @@ class ModelRow:
     """A model of the list. `memory`: bytes by method, estimated or, for `measured_method`, measured by a check."""
 
     model: ModelSummary
-    capacity: int  # memory of the GPU or, without one, of the machine, bytes
-    memory: Mapping[str, int] = field(default_factory=dict)
-    measured_method: str = ""
+    memory: Mapping[str, int]
+    fitting: Sequence[str]  # methods that fit
+    measured_method: str
+    method: str  # if this model is chosen
+    time_key: str  # text with `{method}` and `{time}`
+    seconds: float = 0.0  # of the run; 0: not known
 
     @property
     def name(self) -> str:
         return self.model.entry.name if self.model.entry else Path(self.model.name).name
-
-    @property
-    def fitting(self) -> list[str]:
-        """Methods that fit."""
-        return [name for name, size in self.memory.items() if size <= _USABLE_SHARE * self.capacity]
 
     @property
     def purpose(self) -> str:
@@ -70,11 +71,11 @@ class ModelRow:
 
 
 def load_rows(
-    folders: Sequence[str], runs: Sequence[Path], measured: Mapping[str, tuple[str, int]]
+    folders: Sequence[str], runs: Sequence[Path], method: str, tokens: float, measured: Measurement | None
 ) -> tuple[list[ModelRow], MachineInfo]:
     """Rows of own runs, own folders and the catalogue, for this machine. Reads the headers of all models on this disk.
 
-    `measured`: method and peak memory by name.
+    `method` and `tokens`: of the run; 0 tokens: not known.
     """
     from trainer_core.base_model import catalogue
     from trainer_core.base_model.summary import summarize, summarize_run
@@ -83,19 +84,42 @@ def load_rows(
     others = map(summarize, (*folders, *(model.id for model in catalogue.load())))
     machine = hardware.probe()
     gpu = _find_gpu(machine)
-    capacity = (gpu and gpu.vram_total) or machine.ram_total
-    models = [*own_runs, *(model for model in others if model.error is None)]
+    limit = _USABLE_SHARE * ((gpu and gpu.vram_total) or machine.ram_total)
+    flops_per_s = estimate_flops(machine, gpu)
     rows = []
-    for model in models:
-        method, peak = measured.get(model.name, ("", 0))
+    for model in (*own_runs, *(model for model in others if model.error is None)):
+        found = measured if measured and measured.model == model.name else None
         shape, memory = model.shape, dict[str, int]()
         if shape is not None:
             size, on_gpu = model.parameters, gpu is not None
             memory |= {name: catalogue.estimate_memory(shape, size, name, on_gpu=on_gpu) for name in _METHODS}
-        if peak:
-            memory[method] = peak
-        rows.append(ModelRow(model, capacity, memory, method if peak else ""))
+        if found and found.peak:
+            memory[found.method] = found.peak
+        fitting = [name for name, size in memory.items() if size <= limit]
+        chosen = method if method in fitting or not fitting else fitting[0]
+        time = _find_time(model, chosen if fitting else "", tokens, flops_per_s, found)
+        rows.append(ModelRow(model, memory, fitting, found.method if found and found.peak else "", chosen, *time))
     return rows, machine
+
+
+def _find_time(
+    model: ModelSummary, method: str, tokens: float, flops_per_s: float, measured: Measurement | None
+) -> tuple[str, float]:
+    """Key of a text on the training time, and the time in seconds; 0: not known. `method`: empty if none fits."""
+    from trainer_core.base_model.catalogue import estimate_seconds
+
+    if measured and measured.method == method and measured.seconds:
+        return "setup.list_time_measured", measured.seconds
+    if model.shape is None:
+        return "setup.list_time_of_check", 0.0
+    if not method:
+        return "setup.list_time_no_fit", 0.0
+    if not tokens:
+        return "setup.list_time_no_tokens", 0.0
+    if not flops_per_s:
+        return "setup.list_time_of_check", 0.0
+    seconds = estimate_seconds(model.shape, model.parameters, method == "full", tokens, flops_per_s)
+    return "setup.list_time_estimated", seconds
 
 
 def _format_languages(row: ModelRow) -> str:
@@ -125,10 +149,29 @@ def _format_memory(row: ModelRow) -> str:
     )
 
 
+def _format_time(row: ModelRow) -> str:
+    """`≈ 12 min`, `3.5 h` if measured, or a dash."""
+    about = "≈ " if row.time_key == "setup.list_time_estimated" else ""
+    return f"{about}{_format_rough_duration(row.seconds)}" if row.seconds else "–"
+
+
+def _format_rough_duration(seconds: float) -> str:
+    """At least a minute, with two digits: `12 min`, `3.5 h`, `8 days`."""
+    key, unit = next((unit for unit in _UNITS if seconds >= 2 * unit[1]), _UNITS[-1])
+    count = max(1.0, seconds / unit)
+    return tr(key, count=f"{count:.2g}" if count < 10 else f"{count:,.0f}")
+
+
+def _explain(row: ModelRow) -> tuple[str, str]:
+    """Memory by method, and the training time or why it is not known."""
+    return _format_memory(row), tr(row.time_key, method=row.method, time=_format_rough_duration(row.seconds))
+
+
 _COLUMNS: Final[dict[str, Column[ModelRow]]] = {
     "name": Column("setup.list_name", lambda row: row.name, 220),
     "parameters": number_column("setup.list_parameters", lambda row: format_weights(row.model.parameters), 116),
     "fits": Column("setup.list_fits", _format_fit, 112),
+    "time": number_column("setup.list_time", _format_time, 92),
     "download": number_column("setup.list_download", _format_download, 96),
     "context": number_column("setup.list_context", lambda row: formatting.format_count(row.model.context), 76, 900),
     "languages": Column("setup.list_languages", _format_languages, 104, 760),
@@ -139,6 +182,7 @@ _SORT_KEYS: Final[dict[str, Callable[[ModelRow], Any]]] = {
     "name": lambda row: row.name.casefold(),
     "parameters": lambda row: row.model.parameters,
     "fits": lambda row: (-len(row.fitting), row.model.parameters),
+    "time": lambda row: row.seconds or math.inf,
     "download": lambda row: row.model.download_bytes,
     "context": lambda row: row.model.context,
     "languages": _format_languages,
@@ -154,7 +198,7 @@ class _Model(TableModel[ModelRow]):
     def data(self, index: Index, role: int = 0) -> Any:
         if role == Role.ToolTipRole:
             row = self.rows[index.row()]
-            return plain_tooltip("\n".join(filter(None, (row.model.name, row.purpose, _format_memory(row)))))
+            return plain_tooltip("\n".join(filter(None, (row.model.name, row.purpose, *_explain(row)))))
         return super().data(index, role)
 
 
@@ -272,7 +316,7 @@ class ModelListDialog(QDialog):
         row = next(iter(self.table.selected_rows()), None)
         self.use_button.setEnabled(row is not None)
         self.use_button.setToolTip("" if row else tr("setup.list_select"))
-        parts = (row.model.name, format_model_summary(row.model), _format_memory(row)) if row else ()
+        parts = (row.model.name, format_model_summary(row.model), *_explain(row)) if row else ()
         set_text_if_changed(self.details, "\n".join(filter(None, parts)))
 
     def _use(self, _index: QModelIndex | bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
@@ -12,7 +13,7 @@ from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
 from app.core.run_state import RunState
 from app.core.settings import Settings
-from app.core.sources import inspect_tokenizer
+from app.core.sources import BUILTIN_PREFIX, inspect_tokenizer
 from app.knob_texts import knob_label
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker
 from app.pages.setup.onboarding_bar import OnboardingStep
@@ -178,26 +179,31 @@ class SetupController(QObject):
 
     def open_model_list(self) -> None:
         """Choose the base model from a list."""
-        from app.pages.setup.model_list import ModelListDialog, load_rows  # would delay the first paint
+        from app.core.run_estimate import find_measurement  # imports that would delay the first paint
+        from app.pages.setup.model_list import ModelListDialog, load_rows
 
-        folders, runs = self._settings.recent_models, [run.path for run in self._history.runs if run.checkpoints]
-        measured = self._measured_memory()
-        dialog = ModelListDialog(lambda: load_rows(folders, runs, measured), self._form.base_model, self._window)
+        form, check, history = self._form, self._check_job, self._history
+        measured = None if form.invalid_knobs else find_measurement(check.result, check.compute_key())
+        folders, runs = self._settings.recent_models, [run.path for run in history.runs if run.checkpoints]
+        load = partial(load_rows, folders, runs, form.text("method"), self._estimate_tokens(), measured)
+        dialog = ModelListDialog(load, form.base_model, self._window)
         dialog.chosen.connect(self._use_model)
         dialog.open()
 
-    def _measured_memory(self) -> dict[str, tuple[str, int]]:
-        """Method and peak memory in bytes that the last check measured, by base model."""
-        result = self._check_job.result
-        if result is None or result.report is None or not result.key.get("base_model"):
-            return {}
-        return {result.key["base_model"]: (result.key["method"], result.report.chosen.peak or 0)}
+    def _estimate_tokens(self) -> float:
+        """Tokens of the run; 0: not known."""
+        from app.core.run_estimate import estimate_tokens
+
+        form, preview, files = self._form, self._preview_job.result, self._data_monitors[0].result
+        if form.invalid_knobs:
+            return 0.0
+        report = preview.report if preview is not None and preview.key.get("data") == form.data else None
+        has_builtin = any(path.startswith(BUILTIN_PREFIX) for path in form.data)
+        return estimate_tokens(form.values(), report, 0 if has_builtin or files is None else files.bytes)
 
     def _use_model(self, row: ModelRow) -> None:
         """Set the base model, and another method if this one does not fit."""
-        values = {"base_model": row.model.name, "method": self._form.text("method")}
-        if row.fitting and values["method"] not in row.fitting:
-            values["method"] = row.fitting[0]
+        values = {"base_model": row.model.name, "method": row.method}
         if values["method"] != "full" and self._form.text("optimizer") == "muon":
             values["optimizer"] = "adamw"  # muon does not train adapters
         self._form.set_values(values)

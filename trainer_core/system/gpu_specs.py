@@ -46,6 +46,9 @@ _DATA_SHEET_TFLOPS: Final[dict[str, tuple[float, float | None]]] = {
     "V100 PCIE": (112.0, None),
 }  # fmt: skip
 
+EXPECTED_MFU: Final = 0.4
+"""Share of the peak that training is expected to use."""
+
 _BRANDS: Final = re.compile(r"\b(NVIDIA|GeForce|Tesla)\b ?")
 # Follows the name of the card: A100-SXM4-80GB, H100 80GB HBM3, RTX 5000 Ada Generation, B300 SXM6 AC.
 _IGNORED_SUFFIX: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation|AC", re.IGNORECASE)
