@@ -109,6 +109,7 @@ QProgressBar[level="good"]::chunk { background: $good; }
 QProgressBar[level="warn"]::chunk { background: $warn; }
 QProgressBar[level="bad"]::chunk { background: $bad; }
 QHeaderView::section { background: $window; color: $muted; border: 0; border-bottom: 1px solid $border; padding: 5px 8px; }
+QHeaderView::up-arrow, QHeaderView::down-arrow { subcontrol-position: top center; width: 10px; height: 8px; }
 QTableView { gridline-color: $border; alternate-background-color: $window; }
 QTableView::item { padding: 2px 6px; }
 QAbstractItemView { outline: 1px solid $muted; }  /* of the current cell: Fusion draws it over the text */

@@ -55,14 +55,14 @@ def test_a_typed_folder_is_summarized_and_hides_the_settings_of_a_new_model(
     type_into(qtbot, section.folder, str(folder))
     wait_for_summary(qtbot, section)
     assert summary_text(section) == "80,640 parameters · apache-2.0 · context 128 · on this disk"
-    assert section.trained.text() == "Trained: 80,640 of 80,640 weights (100 %)"
+    assert section.trained.text() == "Trained: all 80,640 weights"
     assert not main_field(controller, "hidden_dim").isVisible()
     hidden_dim = all_fields(controller, qtbot)["hidden_dim"]
     assert not hidden_dim.editor.isEnabled()
     assert "Determined by the base model" in hidden_dim.unused.text()
     form.set_values({"method": "lora", "optimizer": "adamw"})
     type_into(qtbot, main_field(controller, "lora_rank"), "2")
-    assert section.trained.text() == "Trained: 3,712 of 80,640 weights (4.6 %)"
+    assert section.trained.text().replace("\u00a0", " ") == "Trained: 3,712 weights (4.4 %) · frozen: 80,640"
     type_into(qtbot, main_field(controller, "max_seq_len"), "256")
     assert "at most 128 tokens" in main_field(controller, "max_seq_len").error.text()
     choose_kind(qtbot, section, "new")
@@ -128,7 +128,7 @@ def test_without_runs_the_choice_of_a_run_is_disabled_with_the_reason(
 
 @pytest.mark.parametrize(
     ("base_model", "kind"),
-    [("Qwen/Qwen3-0.6B", "hub"), ("preset:quickstart_sft", "hub"), ("/models/mine", "folder"), ("", "new")],
+    [("Qwen/Qwen3-0.6B", "hub"), ("preset:quickstart_sft", "run"), ("/models/mine", "folder"), ("", "new")],
 )
 def test_a_preset_selects_the_kind_of_its_base_model(
     make_window: MakeWindow, qtbot: QtBot, base_model: str, kind: str
@@ -138,7 +138,8 @@ def test_a_preset_selects_the_kind_of_its_base_model(
     preset = presets.load("cpu")
     form.choose_preset(replace(preset, knobs={**preset.knobs, "base_model": base_model}))
     assert section.choice.currentData() == kind
-    assert {"hub": section.hub.text(), "folder": section.folder.text()}.get(kind, "") == base_model
+    shown = {"hub": section.hub.text(), "folder": section.folder.text(), "run": section.run.currentText()}
+    assert shown.get(kind, "") == base_model
     assert form.changes() == {}
     if base_model.startswith("preset:"):
         wait_for_summary(qtbot, section)

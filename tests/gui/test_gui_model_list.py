@@ -29,10 +29,7 @@ GPU_MACHINE = MachineInfo(
 
 
 def open_list(qtbot: QtBot, controller: Controller) -> ModelListDialog:
-    section = controller.window.setup.model
-    section.choice.setCurrentIndex(2)
-    section.choice.activated.emit(2)
-    click(qtbot, section.list_button)
+    click(qtbot, controller.window.setup.model.list_button)
     dialog = controller.window.findChild(ModelListDialog)
     assert dialog is not None
     qtbot.waitUntil(lambda: bool(dialog.table.shown_rows()), timeout=20_000)

@@ -45,7 +45,7 @@ def test_it_is_the_newest_finished_run_that_has_the_settings_of_the_preset(home:
     damaged = write_run(home, "damaged", 6.0)
     (damaged / "config.yaml").write_text(f"preset: {PRESET}\nno_such_setting: 1\n", encoding="utf-8")
     write_run(home, "other preset", 7.0, preset="quickstart")
-    assert preset_run.find_or_train(PRESET, "cpu", NullReporter()) == wanted
+    assert preset_run.find_or_train(PRESET, "cpu", NullReporter()) == preset_run.find_finished(PRESET) == wanted
 
 
 def test_an_unknown_preset_is_refused(home: Path) -> None:

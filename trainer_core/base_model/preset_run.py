@@ -34,17 +34,25 @@ def find_or_train(name: str, device: str, reporter: Reporter) -> Path:
     A stop also stops that training, which the next call resumes. Raises `config.no_such_preset`, what training raises,
     `base_model.not_trained` for a crash, and `StopRequested`.
     """
-    preset = presets.load(name)
-    runs = [run for run in run_dir.list_runs(run_dir.runs_root()) if run.checkpoints and _has_settings_of(run, preset)]
-    finished = next((run for run in runs if run.state == "finished"), None)
-    if finished is not None:
-        return finished.path
-    started = next((run for run in runs if run.resumable), None)
+    if (finished := find_finished(name)) is not None:
+        return finished
+    started = next((run for run in _find_runs(name) if run.resumable), None)
     path = started.path if started else run_dir.new_run_path(run_dir.runs_root(), name)
     arguments = ["--resume", str(path)] if started else ["--preset", name, "--run-dir", str(path)]
     with reporter.phase("training_base"):
         _train(RunDir(path), [*arguments, "--device", device], reporter)
     return path
+
+
+def find_finished(name: str) -> Path | None:
+    """The folder that `find_or_train` returns without training. Raises `config.unknown_preset`."""
+    return next((run.path for run in _find_runs(name) if run.state == "finished"), None)
+
+
+def _find_runs(name: str) -> list[RunSummary]:
+    """Runs of a preset with its own settings that have checkpoints, newest first."""
+    preset = presets.load(name)
+    return [run for run in run_dir.list_runs(run_dir.runs_root()) if run.checkpoints and _has_settings_of(run, preset)]
 
 
 def _has_settings_of(run: RunSummary, preset: Preset) -> bool:

@@ -54,9 +54,12 @@ def summarize(name: str) -> ModelSummary:
     """Summarize what `--base-model NAME` uses, without a request. Reads configuration and headers, and hashes a
     checkpoint.
     """
-    if name.startswith(preset_run.PREFIX):
-        return ModelSummary(name, preset=name.removeprefix(preset_run.PREFIX))
     try:
+        if name.startswith(preset_run.PREFIX):
+            preset = name.removeprefix(preset_run.PREFIX)
+            run = preset_run.find_finished(preset)
+            found_run = summarize_run(run) if run else None
+            return replace(found_run or ModelSummary(name), name=name, preset=preset)
         found = source.find_local(name, lambda code, **params: None)
         entry = _find_entry(name)
         return _summarize_folder(name, found[0], entry) if found else _summarize_remote(name, entry)

@@ -44,7 +44,7 @@ _USABLE_SHARE: Final = 0.9  # of the memory; the check calls less "tight"
 _MAX_LANGUAGES: Final = 3
 _UNITS: Final = (("setup.list_days", 86_400), ("setup.list_hours", 3_600), ("setup.list_minutes", 60))  # seconds
 _TABLE_KEYS: Final = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
-_SIZE: Final = QSize(1120, 620)
+_SIZE: Final = QSize(1240, 680)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _explain(row: ModelRow) -> tuple[str, str]:
 
 
 _COLUMNS: Final[dict[str, Column[ModelRow]]] = {
-    "name": Column("setup.list_name", lambda row: row.name, 220),
+    "name": Column("setup.list_name", lambda row: row.name, 256),
     "parameters": number_column("setup.list_parameters", lambda row: format_weights(row.model.parameters), 116),
     "fits": Column("setup.list_fits", _format_fit, 112),
     "time": number_column("setup.list_time", _format_time, 92),
@@ -336,4 +336,4 @@ def _format_note(machine: MachineInfo) -> str:
         note = tr("setup.list_memory_of_machine", size=formatting.format_bytes(machine.ram_total))
     else:
         note = tr("setup.list_memory_of_gpu", name=gpu.name, size=formatting.format_bytes(gpu.vram_total))
-    return f"{note} {tr('setup.list_note')}"
+    return f"{note}\n{tr('setup.list_note')}"

@@ -51,11 +51,12 @@ _MISSING: Final[dict[Choice, str]] = {  # why a run cannot start
     "hub": "setup.model_name_required",
     "run": "setup.model_run_required",
 }
+_PRESET_PREFIX: Final = "preset:"  # of the newest run of a preset
 _FIELDS: Final = ("method", "lora_rank", "max_seq_len")
 
 
 class ModelSection(TranslatableWidget):
-    """Edits `base_model` as a choice of its kind and an editor for each kind.
+    """Edits `base_model` as a choice of its kind and an editor for each kind, or by a list of models.
 
     An editor keeps its text while another kind is chosen.
     """
@@ -94,11 +95,11 @@ class ModelSection(TranslatableWidget):
             self.choice.addItem("", key)
         for combo in (self.choice, self.run):
             combo.setSizeAdjustPolicy(NoScrollComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self._rows: dict[Choice, QWidget] = {"folder": QWidget(), "hub": QWidget(), "run": self.run}
+        self._rows: dict[Choice, QWidget] = {"folder": QWidget(), "hub": self.hub, "run": self.run}
         self._rows["folder"].setLayout(horizontal_layout((self.folder, 1), self.browse, spacing=SPACING // 2))
-        self._rows["hub"].setLayout(horizontal_layout((self.hub, 1), self.list_button, spacing=SPACING // 2))
         layout = vertical_layout(spacing=SPACING - 2)
-        for widget in (self.choice, *self._rows.values(), self.error, self.summary, self.trained, *self.fields):
+        layout.addLayout(horizontal_layout((self.choice, 1), self.list_button, spacing=SPACING // 2))
+        for widget in (*self._rows.values(), self.error, self.summary, self.trained, *self.fields):
             layout.addWidget(widget)
         self.setLayout(layout)
 
@@ -155,7 +156,7 @@ class ModelSection(TranslatableWidget):
         """Kind of a base model, without access to the disk. Names that are not known are edited as those of a hub."""
         if not text:
             return "new"
-        if self.run.findText(text) >= 0:
+        if self.run.findText(text) >= 0 or text.startswith(_PRESET_PREFIX):
             return "run"
         is_path = Path(text).is_absolute() or text.startswith(("~", ".")) or "\\" in text or text.endswith("/")
         return "folder" if is_path else "hub"
@@ -201,6 +202,9 @@ class ModelSection(TranslatableWidget):
         form, has_base = self._form, bool(self._form.base_model)
         self.choice.setCurrentIndex(list(_CHOICES).index(self._choice))
         if self._choice == "run":
+            if self._text.startswith(_PRESET_PREFIX) and self.run.findText(self._text) < 0:
+                self.run.addItem(self._text)
+                self._show_choices()
             self.run.setCurrentIndex(self.run.findText(self._text))
         for choice, row in self._rows.items():
             if choice != self._choice:
@@ -229,7 +233,9 @@ class ModelSection(TranslatableWidget):
         from trainer_core.base_model.summary import count_trained
 
         trained = count_trained(model, Config(**form.values()))
-        return "" if trained is None else format_trained_weights(trained, model.parameters)
+        if trained is None:
+            return ""
+        return format_trained_weights(trained, model.parameters - (trained if form.text("method") == "full" else 0))
 
     def _find_error(self) -> str:
         if self._choice != "new" and not self._form.base_model:

@@ -170,6 +170,7 @@ class SetupController(QObject):
 
     def _on_run_ended(self) -> None:
         self._run_finished = self._active_run.machine.state is RunState.FINISHED
+        self._window.setup.model.monitor.refresh()  # it may be the base model that the form names
 
     # --- model -----------------------------------------------------------------------------------------
 

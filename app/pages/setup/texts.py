@@ -96,7 +96,7 @@ def format_model_summary(model: ModelSummary | None) -> str:
         return tr("setup.loading")
     if model.error is not None:
         return formatting.localized_message(model.error.code, model.error.params)
-    if model.preset:
+    if model.preset and not model.parameters:
         return tr("setup.model_of_preset", preset=model.preset)
     parts = [
         tr("setup.model_parameters", count=format_weights(model.parameters)) if model.parameters else "",
@@ -113,13 +113,25 @@ def _format_download(model: ModelSummary) -> str:
         return tr("setup.model_local")
     if not model.download_bytes:
         return tr("setup.model_download_unknown")
-    return tr("setup.model_download", size=formatting.format_bytes(model.download_bytes))
+    return tr("setup.model_download", size=_unbroken(formatting.format_bytes(model.download_bytes)))
 
 
-def format_trained_weights(trained: int, total: int) -> str:
-    """`4.9 million of 134.5 million weights (3.6 %)`."""
-    share = f"{100 * trained / total:.2g} %" if trained < total else "100 %"
-    return tr("setup.weights_trained", count=format_weights(trained), all=format_weights(total), share=share)
+def format_trained_weights(trained: int, frozen: int) -> str:
+    """`Trained: 4.9 million weights (3.5 %) · frozen: 134.5 million`."""
+    if not frozen:
+        return tr("setup.all_weights_trained", count=format_weights(trained))
+    share = _unbroken(f"{100 * trained / (trained + frozen):.2g} %")
+    return tr(
+        "setup.weights_trained",
+        count=format_weights(trained),
+        share=share,
+        frozen=_unbroken(format_weights(frozen)),
+    )
+
+
+def _unbroken(amount: str) -> str:
+    """An amount that stays in one line."""
+    return amount.replace(" ", "\u00a0")
 
 
 def format_weights(count: int) -> str:
