@@ -209,6 +209,17 @@ def test_each_gpu_has_a_plot_of_used_reserved_and_allocated_memory(qtbot: QtBot,
     assert "limit" in page.charts["power"].legend.summary()
 
 
+def test_a_run_on_questions_shows_the_share_of_exact_answers(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store()
+    show(qtbot, page, store, detail=True)
+    assert "exact_match" not in page.grid.displayed
+    for step, share in ((50, 0.0), (100, 0.97)):
+        store.add(protocol.Eval(step=step, loss=1.0, perplexity=2.7, tokens=9, seconds=1, exact_match=share))
+    show(qtbot, page, store)
+    assert values(page, "exact_match") == ["97"]
+    assert page.tiles.tiles["eval"].caption.text().startswith("exact match 97% · best 1.0000")
+
+
 def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: QtBot, page: PlotsPage) -> None:
     store = build_store()
     show(qtbot, page, store)

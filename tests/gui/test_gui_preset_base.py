@@ -32,3 +32,25 @@ def test_start_trains_the_base_first_and_stop_saves_it(make_window: MakeWindow, 
     [base] = [run for run in runs if run.preset == "quickstart_sft"]  # the second start has resumed it
     assert (base.state, base.resumable) == ("stopped", True)
     assert len([run for run in runs if run.preset == "quickstart_finetune"]) == 2
+
+
+@pytest.mark.timeout(1500)
+def test_clicks_teach_a_model_what_its_base_did_not_know(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    controller = make_window(None)
+    window, shown = controller.window, controller.window.plots.tiles.tiles["eval"].caption
+    select_preset(qtbot, controller, "quickstart_finetune")
+    click(qtbot, window.run_bar.start)
+    qtbot.waitUntil(lambda: shown.text().startswith("exact match"), timeout=900_000)  # before the first step
+    assert exact_match(shown.text()) < 20
+    wait_for_state(qtbot, controller, RunState.FINISHED, 600.0)
+    controller.render()
+    assert exact_match(shown.text()) > 90
+    trained = window.setup.model.trained
+    qtbot.waitUntil(lambda: trained.text().startswith("Trained: 163,840 weights"), timeout=20_000)
+    states = {run.preset: run.state for run in list_runs(home / "runs")}
+    assert states == {"quickstart_sft": "finished", "quickstart_finetune": "finished"}
+
+
+def exact_match(caption: str) -> int:
+    """Percentage in the caption of a tile."""
+    return int(caption.removeprefix("exact match ").partition("%")[0])

@@ -198,6 +198,9 @@ PLOTS: Final = {
     "time": PlotSpec("plots.step_time_ms", _time_curves, from_zero=True),
     "learning_rate": PlotSpec("plots.learning_rate", format_value=_format_learning_rate, in_overview=True),
     "grad_norm": PlotSpec("plots.gradient_norm", in_overview=True),
+    "exact_match": PlotSpec(
+        "plots.exact_match", scale=100.0, format_value=_format_integer, optional=True, from_zero=True, minimum_top=100.0
+    ),
     "mfu": PlotSpec("plots.mfu", scale=100.0, optional=True, from_zero=True),
     "gpu_util": PlotSpec(
         "plots.gpu_utilization", _gpu_curves, scale=100.0, format_value=_format_integer, optional=True,

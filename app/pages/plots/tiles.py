@@ -31,10 +31,12 @@ class Tiles(TranslatableWidget):
         step = tr("common.step_lower", step=formatting.format_count(float(steps[-1]))) if len(steps) else ""
         best, mfu = store.best_eval(), store.last_value("mfu")
         share = "" if mfu is None else tr("plots.share_of_peak", share=f"{mfu:.0%}")
-        caption = ""
+        caption, exact_match = "", store.last_value("exact_match")
         if best is not None:
             at, loss = formatting.format_count(best[0]), formatting.format_loss(best[1])
             caption = tr("plots.best_at_step", loss=loss, step=at)
+            if exact_match is not None:
+                caption = tr("plots.exact_match_and_best", share=f"{exact_match:.0%}", loss=loss)
         self._display("loss", formatting.format_loss(store.last_value("train_loss")), step)
         self._display("eval", formatting.format_loss(store.last_value("eval_loss")), caption)
         self._display("speed", formatting.format_rate(store.last_value("tokens_per_s")), share)
@@ -89,18 +91,18 @@ class Tile(QFrame):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setObjectName("card")
-        self.title, self.value, self._caption = label("muted"), label("tileValue"), ElidedLabel()
+        self.title, self.value, self.caption = label("muted"), label("tileValue"), ElidedLabel()
         self.value.setAccessibleName(name)
-        self._caption.setObjectName("muted")
-        self._caption.setText(" ")  # reserves its height
+        self.caption.setObjectName("muted")
+        self.caption.setText(" ")  # reserves its height
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACING + 4, SPACING - 2, SPACING, SPACING - 2)
         layout.setSpacing(0)
-        for widget in (self.title, self.value, self._caption):
+        for widget in (self.title, self.value, self.caption):
             layout.addWidget(widget)
 
     def display(self, content: TileContent) -> None:
         set_text_if_changed(self.title, content.title)
         set_text_if_changed(self.value, content.value)
-        self._caption.setText(content.caption or " ")
+        self.caption.setText(content.caption or " ")
         self.setToolTip(content.tooltip)
