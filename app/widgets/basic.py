@@ -43,6 +43,7 @@ from PySide6.QtWidgets import (
 
 from app.theme.icons import IconName, paint_icon
 from app.theme.palette import SPACING
+from app.widgets.disabled_reason import explain_disabled
 
 _ICON_SIZE = 16  # pixels
 _PROGRESS_STEPS = 1000
@@ -121,6 +122,7 @@ class IconButton(QToolButton):
         self._icon_name: IconName = icon_name
         self.is_hidden_in_place = False  # keeps its place, but is not painted
         self.setObjectName(name)
+        explain_disabled(self)
         self.setIconSize(QSize(_ICON_SIZE, _ICON_SIZE))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
@@ -278,6 +280,7 @@ def push_button(name: str = "", *, checkable: bool = False) -> QPushButton:
     """Return a push button with an object name."""
     button = set_object_name(QPushButton(), name)
     button.setCheckable(checkable)
+    explain_disabled(button)
     return button
 
 

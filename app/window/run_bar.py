@@ -75,7 +75,8 @@ class RunBar(TranslatableWidget):
         self._machine, self._blocked = machine, blocked
         for name, button in self._buttons.items():
             set_text_if_changed(button, self._commands.actions[name].text())
-        self.start.setToolTip(blocked)
+        self.start.setToolTip(blocked if machine.can_start else tr("setup.run_active"))
+        self.check.setToolTip(blocked or tr("window.check_hint"))
         # Check and Pause share a place: they are never possible at the same time.
         self.check.setVisible(machine.can_start)
         self.pause.setVisible(not machine.can_start)
@@ -110,7 +111,6 @@ class RunBar(TranslatableWidget):
             getattr(self, name).setIcon(icon(name, palette.text, palette.muted))
 
     def retranslate(self) -> None:
-        self.check.setToolTip(tr("window.check_hint"))
         self.queue.setAccessibleName(tr("window.add_to_queue"))
         self.show_reason_button.setText(tr("window.show_setting"))
         self.progress_bar.setAccessibleName(tr("common.progress"))

@@ -281,6 +281,7 @@ class PlaygroundPage(Page):
         self._show_stop(busy)
         self.new.setEnabled(has_turns and not busy)
         self.write.setEnabled(can_generate)
+        self.write.setToolTip(tr("playground.ctrl_enter" if can_generate else "playground.empty_page"))
         self.again.setEnabled(can_generate and has_turns and not busy)
         reason = self._choose_device().reason
         self.device_label.setText(tr(reason) if reason else "")

@@ -34,6 +34,7 @@ from app.widgets.basic import (
     set_object_name,
     vertical_layout,
 )
+from app.widgets.disabled_reason import explain_disabled
 from app.widgets.info_bar import InfoBar
 from app.widgets.saved_state import restore_layout, save_layout
 from app.widgets.splitter import KeyboardSplitter
@@ -82,6 +83,7 @@ class RunsPage(Page):
         self.open, self.resume = push_button("openRun"), push_button("resumeRun")
         self.show_runs, self.compare = push_button("showRuns"), push_button("compareRuns")
         self.more = set_object_name(QToolButton(), "moreForRuns")
+        explain_disabled(self.more)
         self.message_bar = InfoBar({"openMessageFolder": "runs.open_folder", "closeMessage": "common.close"})
         self.message_folder = self.message_bar.buttons["openMessageFolder"]
         self.empty = placeholder_label(self.table)

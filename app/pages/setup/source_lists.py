@@ -153,6 +153,7 @@ class SourceEditor(TranslatableWidget):
         self.list.set_paths(paths)
         self.remove_button.setEnabled(False)
         self.preview_button.setEnabled(bool(paths))
+        self.preview_button.setToolTip(tr("setup.preview_hint" if paths else "setup.data_required"))
         for widget in (self.list, self.remove_button):
             widget.setVisible(self._is_training or bool(paths))
         self._show_summary()
@@ -222,5 +223,5 @@ class SourceEditor(TranslatableWidget):
         delete_key = QKeySequence(QKeySequence.StandardKey.Delete)
         self.remove_button.setToolTip(delete_key.toString(QKeySequence.SequenceFormat.NativeText))
         self.preview_button.setText(tr("setup.preview"))
-        self.preview_button.setToolTip(tr("setup.preview_hint"))
+        self.preview_button.setToolTip(tr("setup.preview_hint" if self._paths else "setup.data_required"))
         self._show_paths()
