@@ -155,7 +155,7 @@ def test_sizes_are_known_before_the_download(server: Hub, cache: Path) -> None:
     plan = plan_download(MODEL, NullReporter(), server.endpoint)
     assert plan is not None
     total = sum(len(content) for name, content in model_files().items() if name in WANTED)
-    assert (plan.bytes_to_fetch, plan.bytes_there, plan.bytes_total) == (total, 0, total)
+    assert (plan.bytes_to_fetch, plan.bytes_present, plan.bytes_total) == (total, 0, total)
     assert plan.free_bytes > 0
     assert not server.paths("resolve")
     assert not cache.exists()
@@ -214,7 +214,7 @@ def test_a_server_that_stays_broken_is_reported_and_the_next_start_continues(ser
     server.breaks_after.clear()
     plan = plan_download(MODEL, NullReporter(), server.endpoint)
     assert plan is not None
-    assert plan.bytes_there >= 300_000
+    assert plan.bytes_present >= 300_000
     server.requests.clear()
     base = resolve(MODEL, NullReporter(), server.endpoint)
     assert (base.folder / base.weights[0]).read_bytes() == model_files()[base.weights[0]]

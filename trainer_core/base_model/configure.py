@@ -15,9 +15,9 @@ from trainer_core.models import hf_config
 from trainer_core.models.model_config import LanguageModelConfig, ModelConfig
 from trainer_core.progress import Reporter
 
-_MAX_FULL: Final = 1e-4  # learning rates
-_MIN_LORA: Final = 5e-5
-_LARGE: Final = 512  # hidden size; small models tolerate more
+_MAX_FULL_RATE: Final = 1e-4
+_MIN_LORA_RATE: Final = 5e-5
+_MIN_HIDDEN_DIM: Final = 512  # smaller models tolerate a higher rate
 
 
 def apply_base_model(config: Config, reporter: Reporter) -> Config:
@@ -48,15 +48,16 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
 
 
 def _warn_of_learning_rate(config: Config, model: LanguageModelConfig, reporter: Reporter) -> None:
-    """Warn of the usual learning rate of the other method, which is ten times as high or as low."""
+    """Warn of a learning rate that is usual for the other method: LoRA takes ten times that of full tuning."""
     rate, is_full = config.learning_rate, config.method == "full"
-    if (is_full and rate > _MAX_FULL and model.hidden_dim >= _LARGE) or (not is_full and rate < _MIN_LORA):
+    too_high = is_full and rate > _MAX_FULL_RATE and model.hidden_dim >= _MIN_HIDDEN_DIM
+    if too_high or (not is_full and rate < _MIN_LORA_RATE):
         usual = "1e-5–5e-5" if is_full else "1e-4–5e-4"
         reporter.warn("base_model.learning_rate", learning_rate=rate, method=config.method, usual=usual)
 
 
-def repeatable(config: Config) -> Config:
-    """The configuration without the folder of the base model, which `apply_base_model` finds again."""
+def without_found_folder(config: Config) -> Config:
+    """The configuration to store: without the folder that `apply_base_model` found, and finds again on a resume."""
     return msgspec.structs.replace(config, tokenizer="") if config.base_model else config
 
 

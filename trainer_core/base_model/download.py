@@ -57,7 +57,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class DownloadPlan:
-    """What a download fetches, and where to. Sizes are as of now."""
+    """Files that a download fetches, and their targets. Sizes of what is on disk are read on each access."""
 
     name: str  # of the model, as given
     origin: str  # with the exact revision
@@ -78,13 +78,13 @@ class DownloadPlan:
         return sum(file.size for file in self.files)
 
     @property
-    def bytes_there(self) -> int:
-        """Bytes that need no download, of complete and incomplete files."""
-        return sum(self._bytes_of(file) for file in self.files)
+    def bytes_present(self) -> int:
+        """Bytes on this disk, of complete and incomplete files."""
+        return sum(self._bytes_present(file) for file in self.files)
 
     @property
     def bytes_to_fetch(self) -> int:
-        return self.bytes_total - self.bytes_there
+        return self.bytes_total - self.bytes_present
 
     @property
     def free_bytes(self) -> int:
@@ -102,7 +102,7 @@ class DownloadPlan:
         blob = self.blob(file)
         return blob.with_name(f"{blob.name}.incomplete")
 
-    def _bytes_of(self, file: RemoteFile) -> int:
+    def _bytes_present(self, file: RemoteFile) -> int:
         if self.target(file).is_file() or self.blob(file).is_file():
             return file.size
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ class Cancelled(Exception):  # noqa: N818 - a request, not an error
 
 
 class Control:
-    """What the thread and its caller share."""
+    """State that the thread shares with its caller: progress, pause and cancellation."""
 
     def __init__(self) -> None:
         self.received = 0  # bytes
@@ -174,7 +174,7 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
     needed = plan.bytes_to_fetch
     if needed and needed + _OVERHEAD_BYTES > plan.free_bytes:
         raise files.disk_full_error(plan.folder, needed + _OVERHEAD_BYTES)
-    there, total = plan.bytes_there, plan.bytes_total
+    present, total = plan.bytes_present, plan.bytes_total
 
     def work(control: Control) -> None:
         for file in plan.files:
@@ -187,7 +187,7 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
             check(file.name)
 
     def report(control: Control) -> None:
-        reporter.progress("loading", min(there + control.received, total), total, "bytes")
+        reporter.progress("loading", min(present + control.received, total), total, "bytes")
 
     run_cancellable(work, reporter, report)
     reporter.progress("loading", total, total, "bytes")
@@ -211,7 +211,7 @@ def _lock(plan: DownloadPlan, file: RemoteFile) -> Iterator[None]:
 
 
 def _remove_outdated(target: Path, file: RemoteFile, control: Control) -> None:
-    """Delete a file that the repository has replaced since an earlier download, which was interrupted."""
+    """Delete a file of an interrupted download that the repository has replaced since."""
     if target.is_file() and file.digest:
         with files.translate_os_errors(target):
             with target.open("rb") as content:

@@ -1,7 +1,8 @@
-"""LoRA adapters on the decoder, and which weights are trained.
+"""LoRA adapters, and which weights of a model are trained.
 
-`peft` computes the adapters; it is imported only where it is needed, because that takes seconds. On disk an adapter has
-PEFT's format, so `PeftModel.from_pretrained` reads it: https://huggingface.co/docs/peft/developer_guides/checkpoint
+`peft` adds and computes the adapters (see also `lora_linear`); it is imported only where it is needed, because that
+takes seconds. On disk an adapter has PEFT's format, so `PeftModel.from_pretrained` reads it:
+https://huggingface.co/docs/peft/developer_guides/checkpoint
 
 Load the weights of the base model first: adding an adapter renames them (`q_proj.weight` becomes
 `q_proj.base_layer.weight`), and DoRA computes its initial magnitudes from them.
@@ -36,13 +37,9 @@ _CONFIG_KEYS: Final = (
 )  # fmt: skip
 """Keys of `adapter_config.json` that are read and written."""
 _UNSUPPORTED: Final = (
-    "bias",
-    "fan_in_fan_out",
-    "use_qalora",
-    "lora_bias",
-    "layer_replication",
-    "trainable_token_indices",
-)
+    "bias", "fan_in_fan_out", "use_qalora", "lora_bias", "layer_replication", "trainable_token_indices",
+)  # fmt: skip
+"""Keys of features that are not implemented here: an adapter that uses one is refused."""
 
 
 def set_up_tuning(model: LanguageModel, tuning: Mapping[str, Any]) -> None:
@@ -201,8 +198,8 @@ def load_adapter_weights(folder: Path, model: LanguageModel) -> None:
     wanted = adapter_weights(model)
     for name in wanted.keys() | found.keys():
         if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
-            shapes = [list(weights[name].shape) if name in weights else None for weights in (found, wanted)]
-            raise _bad_adapter(folder, f"{name} {shapes[0]} → {shapes[1]}")
+            shape, expected = (list(weights[name].shape) if name in weights else None for weights in (found, wanted))
+            raise _bad_adapter(folder, f"{name} {shape} → {expected}")
     for name, weight in wanted.items():
         if not bool(found[name].isfinite().all()):
             raise _bad_adapter(folder, f"{name} is not finite")

@@ -174,10 +174,10 @@ def read_decoder(values: dict[str, Any], path: str) -> ModelConfig:
 
 def _read_attention(found: HfValues, family: Family) -> AttentionConfig:
     width, heads = found.size("hidden_size"), found.size("num_attention_heads")
-    groups = found.size("num_key_value_heads", heads)
-    whole = found.values.get("head_dim") is not None or width % heads == 0
-    if not whole or heads % groups:
-        reason = f"hidden_size: {width}, num_attention_heads: {heads}, num_key_value_heads: {groups}"
+    kv_heads = found.size("num_key_value_heads", heads)
+    divides = found.values.get("head_dim") is not None or width % heads == 0
+    if not divides or heads % kv_heads:
+        reason = f"hidden_size: {width}, num_attention_heads: {heads}, num_key_value_heads: {kv_heads}"
         raise TraindeckError("checkpoint.mismatch", path=found.path, reason=reason)
     head_dim = found.size("head_dim", width // heads)
     if head_dim % 2:  # rotary positions need pairs
@@ -186,7 +186,7 @@ def _read_attention(found: HfValues, family: Family) -> AttentionConfig:
     window, layers = _read_windows(found, family)
     return AttentionConfig(
         n_heads=heads,
-        n_kv_heads=groups,
+        n_kv_heads=kv_heads,
         head_dim=head_dim,
         qkv_bias=bias or family == "qwen2",
         output_bias=bias,

@@ -26,23 +26,23 @@ def read(values: dict[str, Any], path: str) -> TransformersConfig:
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    found = HfValues(values, path)
-    found.require({"quantization_config": None})
-    known = hf_config(values, path)
-    expected = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(known.model_type))
+    in_file = HfValues(values, path)
+    in_file.require({"quantization_config": None})
+    config = hf_config(values, path)
+    expected = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(config.model_type))
     names = values.get("architectures") or [expected]
-    if names != [expected] or known.is_encoder_decoder or "text_config" in type(known).sub_configs:
+    if names != [expected] or config.is_encoder_decoder or "text_config" in type(config).sub_configs:
         raise TraindeckError("model.not_causal", path=path, architecture=f"{names!r:.60}")
-    sizes = HfValues({name: getattr(known, name, None) for name in _SIZES}, path)
+    sizes = HfValues({name: getattr(config, name, None) for name in _SIZES}, path)  # under their standard names
     positions = sizes.size("max_position_embeddings", MAX_POSITIONS)  # missing: relative positions
     return TransformersConfig(
         vocab_size=sizes.size("vocab_size"),
         hidden_dim=sizes.size("hidden_size"),
         n_layers=sizes.size("num_hidden_layers"),
-        tie_embeddings=bool(known.tie_word_embeddings),
-        max_seq_len=found.size("used_max_seq_len", positions),
+        tie_embeddings=bool(config.tie_word_embeddings),
+        max_seq_len=in_file.size("used_max_seq_len", positions),
         max_positions=positions,
-        unpadded_vocab_size=found.size("used_vocab_size") if values.get("used_vocab_size") else 0,
+        unpadded_vocab_size=in_file.size("used_vocab_size") if values.get("used_vocab_size") else 0,
         values={"architectures": [expected], **_architecture(values)},
     )
 

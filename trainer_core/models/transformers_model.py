@@ -23,7 +23,7 @@ from trainer_core.models.attention import AttentionFunction, CuSeqlens
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import TransformersConfig
 
-_ROUNDING: Final = 0.05  # relative difference of equal computations in other shapes, in any precision
+_ROUNDING: Final = 0.05  # relative difference that other shapes of the same computation cause, in any precision
 
 
 class TransformersCache:
@@ -35,17 +35,17 @@ class TransformersCache:
         self.past, self.length = DynamicCache(config=hf_config), 0
 
 
-class _GivenHidden(nn.Module):
-    """Takes the place of a backbone whose result is known."""
+class _IdentityBackbone(nn.Module):
+    """Returns its `inputs_embeds`, so that a model computes logits of hidden states."""
 
-    decoder = property(lambda self: self)  # OPT calls the decoder of its backbone
+    decoder = property(lambda self: self)  # OPT calls this part of its backbone
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _BackboneOutput:
         return _BackboneOutput(inputs_embeds)
 
 
 class _BackboneOutput:
-    """The hidden states alone: everything else is None."""
+    """Hidden states; all other fields are None."""
 
     def __init__(self, last_hidden_state: Tensor) -> None:
         self.last_hidden_state = last_hidden_state
@@ -65,8 +65,8 @@ class TransformersModel(LanguageModel):
     """
 
     config: TransformersConfig
-    _inner: Any  # of transformers
-    _head_alone: Any  # the same, for hidden states
+    _inner: Any  # model of transformers
+    _head_only: Any  # the same with `_IdentityBackbone`
 
     def __init__(self, config: TransformersConfig, initialize: bool = True, dtype: torch.dtype = torch.float32) -> None:
         from transformers.pytorch_utils import Conv1D
@@ -74,9 +74,9 @@ class TransformersModel(LanguageModel):
         super().__init__()
         inner = _build(config, initialize, dtype)
         head = copy.copy(inner)
-        head.__dict__["_modules"] = {**inner._modules, inner.base_model_prefix: _GivenHidden()}
+        head.__dict__["_modules"] = {**inner._modules, inner.base_model_prefix: _IdentityBackbone()}
         # Not as submodules: only their parts, which are shared, have names.
-        self.__dict__.update(_inner=inner, _head_alone=head, config=config, linear_types=(nn.Linear, Conv1D))
+        self.__dict__.update(_inner=inner, _head_only=head, config=config, linear_types=(nn.Linear, Conv1D))
         self.__dict__.update({name: inner.__dict__[name] for name in ("_modules", "_parameters", "_buffers")})
 
     @property
@@ -97,7 +97,7 @@ class TransformersModel(LanguageModel):
 
     @cached_property
     def has_plain_head(self) -> bool:
-        """Some models have a bias, others scale or cap their logits, which shows only in their code."""
+        """Compares logits: some models scale or cap them, which shows only in their code."""
         if getattr(self.head, "bias", None) is not None:
             return False
         weight = self.head.weight
@@ -120,14 +120,14 @@ class TransformersModel(LanguageModel):
         inputs = {} if positions_BT is None else {"position_ids": positions_BT}
         if cache is None:
             return self.backbone(ids_BT, use_cache=False, **inputs).last_hidden_state  # type: ignore[no-any-return]
-        found = self.backbone(ids_BT, use_cache=True, past_key_values=cache.past, **inputs)
+        output = self.backbone(ids_BT, use_cache=True, past_key_values=cache.past, **inputs)
         cache.length += ids_BT.shape[1]
-        return found.last_hidden_state  # type: ignore[no-any-return]
+        return output.last_hidden_state  # type: ignore[no-any-return]
 
     def logits(self, hidden: Tensor) -> Tensor:
         rows_1ND = hidden.reshape(1, -1, hidden.shape[-1])
-        found: Tensor = self._head_alone(inputs_embeds=rows_1ND).logits
-        return found.view(*hidden.shape[:-1], -1)
+        logits_1NV: Tensor = self._head_only(inputs_embeds=rows_1ND).logits
+        return logits_1NV.view(*hidden.shape[:-1], -1)
 
     def new_cache(self, capacity: int) -> TransformersCache:
         return TransformersCache(self._inner.config)
@@ -142,7 +142,7 @@ class TransformersModel(LanguageModel):
             self._inner.gradient_checkpointing_enable({"use_reentrant": False, **options})
 
     def train(self, mode: bool = True) -> TransformersModel:
-        self._inner.training = self._head_alone.training = mode
+        self._inner.training = self._head_only.training = mode
         return super().train(mode)
 
     def load_folder(self, folder: Path) -> None:
@@ -199,8 +199,10 @@ def _no_init_weights() -> Any:
 
 @torch.no_grad()
 def require_compatible(model: TransformersModel, path: str, documents: bool) -> None:
-    """Compute a few tokens to check that this model works as training and generation expect. `documents`: several in a
-    sequence. Raises `model.incompatible` or `model.no_documents`.
+    """Compute a few tokens to check that this model works as training and generation expect.
+
+    `documents`: a sequence holds several, which must not attend to each other. Raises `model.incompatible` or
+    `model.no_documents`.
     """
     kind = {"path": path, "model_type": model.model_type}
     model.eval()
@@ -243,7 +245,7 @@ def _separates_documents(model: TransformersModel) -> bool:
 
 
 def _unaffected(actual: Tensor, expected: Tensor) -> bool:
-    """Whether results of one shape are the same, but for routing to experts."""
+    """Whether results of the same shape are equal; the tolerance is for routing to experts."""
     return _equal(actual, expected, torch.finfo(actual.dtype).eps ** 0.5)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_core import __version__, protocol
-from trainer_core.base_model.configure import apply_base_model, repeatable
+from trainer_core.base_model.configure import apply_base_model, without_found_folder
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import PreparedData, prepare
@@ -95,7 +95,7 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             except StopRequested as stop:  # nothing trained yet, nothing to save
                 context.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
                 raise
-            run.write_config(repeatable(config))
+            run.write_config(without_found_folder(config))
             _copy_tokenizer(run, prepared)
             context.emit(_ready_event(trainer, prepared))
             if config.use_wandb:

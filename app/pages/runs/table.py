@@ -131,8 +131,8 @@ class RunsProxy(QSortFilterProxyModel):
         self._words, self._archived = search.casefold().split(), archived
         self.invalidate()  # `invalidateRowsFilter` is deprecated, its replacement is not in Qt 6.8
 
-    def filterAcceptsRow(self, place: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
-        row = self._model.rows[place]
+    def filterAcceptsRow(self, source_row: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
+        row = self._model.rows[source_row]
         if self._archived not in (None, row.notes.archived):
             return False
         data = (path if path.startswith("builtin:") else Path(path).name for path in row.run.data)

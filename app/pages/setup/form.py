@@ -99,8 +99,10 @@ class SetupForm(QObject):
         self._content = _Content(preset, _data_of(preset))
         self.kept: tuple[str, ...] = ()  # changed settings that kept their values when the preset was chosen
         self.invalid_knobs: list[str] = []  # in the order of the form
-        self.find_path_error: dict[str, Callable[[], str]] = {}
-        """Functions that return why the paths of a field cannot be read; empty: they can, or it is not known yet."""
+        self.error_finders: dict[str, Callable[[], str]] = {}
+        """By setting: a function that returns an error that its text does not show, such as of a path; empty: none, or
+        not known yet.
+        """
         self._conflict: TraindeckError | None = None  # of valid settings, e.g. of heads that do not divide the width
         self.undo_stack = QUndoStack(self, undoLimit=_MAX_UNDO)  # texts: name of a setting, or of `_commit`
         self._typing_session = 0
@@ -247,7 +249,7 @@ class SetupForm(QObject):
         """Why a setting is invalid, or conflicts with others; empty: it is valid."""
         if not self.is_valid(name):
             return format_input_error(knobs()[name], self.text(name))
-        if name in self.find_path_error and (error := self.find_path_error[name]()):
+        if name in self.error_finders and (error := self.error_finders[name]()):
             return error
         return self._conflict_text() if name in self._conflicting_knobs() else ""
 
@@ -264,7 +266,7 @@ class SetupForm(QObject):
         if self._conflict is not None:
             involved = sorted(self._conflicting_knobs(), key=lambda name: not self.is_changed(name))
             return StartBlocker(self._conflict_text(), next(iter(involved), ""))
-        errors = ((find_error(), name) for name, find_error in self.find_path_error.items())
+        errors = ((find_error(), name) for name, find_error in self.error_finders.items())
         return next((StartBlocker(text, name) for text, name in errors if text), None)
 
     @property
@@ -273,8 +275,8 @@ class SetupForm(QObject):
         blocker = self.find_blocker()
         return blocker.text if blocker else ""
 
-    def on_path_checked(self, name: str) -> None:
-        """The result of a function of `find_path_error` has changed."""
+    def on_error_changed(self, name: str) -> None:
+        """The result of a function of `error_finders` has changed."""
         self.knob_changed.emit(name)
         self.changed.emit()
 

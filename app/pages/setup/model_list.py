@@ -191,7 +191,7 @@ _SORT_KEYS: Final[dict[str, Callable[[ModelRow], Any]]] = {
 }
 
 
-class _Model(TableModel[ModelRow]):
+class _RowModel(TableModel[ModelRow]):
     def __init__(self) -> None:
         super().__init__(_COLUMNS, lambda row: row.model.name)
 
@@ -203,9 +203,9 @@ class _Model(TableModel[ModelRow]):
 
 
 class _Proxy(QSortFilterProxyModel):
-    """Searches and sorts models; "fits" shows those that a method fits."""
+    """Sorts the models, and filters them by words and by whether a method fits this machine."""
 
-    def __init__(self, model: _Model) -> None:
+    def __init__(self, model: _RowModel) -> None:
         super().__init__()
         self._model, self._words, self._only_fitting = model, list[str](), False
         self.setSourceModel(model)
@@ -214,8 +214,8 @@ class _Proxy(QSortFilterProxyModel):
         self._words, self._only_fitting = search.casefold().split(), only_fitting
         self.invalidate()
 
-    def filterAcceptsRow(self, place: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
-        row = self._model.rows[place]
+    def filterAcceptsRow(self, source_row: int, _parent: Index) -> bool:  # noqa: N802 - Qt's name
+        row = self._model.rows[source_row]
         languages = row.model.entry.languages if row.model.entry else ()
         searched = " ".join((row.model.name, row.purpose, row.model.license, *languages)).casefold()
         return (not self._only_fitting or bool(row.fitting)) and all(word in searched for word in self._words)
@@ -239,7 +239,7 @@ class ModelListDialog(QDialog):
         self._current = current
         self.search, self.only_fitting = line_edit("searchModels", clear=True), set_object_name(QCheckBox(), "fitsHere")
         self.count, self.details, self.note = label("muted"), label(wrap=True), label("muted", wrap=True)
-        self._rows_model = _Model()
+        self._rows_model = _RowModel()
         self._proxy = _Proxy(self._rows_model)
         self.table = RowTable(self._rows_model, "models", proxy=self._proxy)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)

@@ -56,7 +56,7 @@ _FIELDS: Final = ("method", "lora_rank", "max_seq_len")
 
 
 class ModelSection(TranslatableWidget):
-    """Edits `base_model` as a choice of its kind and an editor for each kind, or by a list of models.
+    """Edits `base_model` (a choice of its kind, an editor for each kind, a list of models) and how it is trained.
 
     An editor keeps its text while another kind is chosen.
     """
@@ -67,7 +67,7 @@ class ModelSection(TranslatableWidget):
         super().__init__()
         self._form = form
         self._choice: Choice = "new"
-        self._text = ""  # of the form, as shown
+        self._text = ""  # base model of the form that is shown
         self._listed_runs: list[tuple[Path, int]] = []
         self.choice = set_object_name(NoScrollComboBox(), "modelChoice")
         self.folder, self.browse = set_object_name(PathLineEdit(), "modelFolder"), push_button("browseModel")
@@ -79,8 +79,8 @@ class ModelSection(TranslatableWidget):
         self.monitor: PathMonitor[ModelSummary] = PathMonitor(
             self, form, "base_model", lambda: form.base_model.splitlines(), _summarize, format_model_summary
         )
-        self._find_path_error = form.find_path_error["base_model"]
-        form.find_path_error |= {
+        self._find_summary_error = form.error_finders["base_model"]  # of the monitor
+        form.error_finders |= {
             "base_model": self._find_error,
             "method": self._find_method_error,
             "max_seq_len": self._find_length_error,
@@ -137,7 +137,7 @@ class ModelSection(TranslatableWidget):
         else:
             self._form.set_text("base_model", self._text)
         self._form.end_typing()
-        self._form.on_path_checked("base_model")  # an empty text of another kind is an error
+        self._form.on_error_changed("base_model")  # an empty text of another kind is an error
 
     def _set_text(self, text: str) -> None:
         self._text = text.strip()
@@ -182,7 +182,7 @@ class ModelSection(TranslatableWidget):
     def _on_runs(self, names: list[str]) -> None:
         self.run.clear()
         self.run.addItems(names)
-        self._show_choices()
+        self._show_run_choice()
         if self._text and self._choice in ("hub", "run"):  # a name may be that of a run, or of a deleted one
             self._show_form()
 
@@ -195,7 +195,7 @@ class ModelSection(TranslatableWidget):
             self._show()
 
     def _on_summary(self) -> None:
-        self._form.on_path_checked("max_seq_len")
+        self._form.on_error_changed("max_seq_len")
         self._show()
 
     def _show(self) -> None:
@@ -204,7 +204,7 @@ class ModelSection(TranslatableWidget):
         if self._choice == "run":
             if self._text.startswith(_PRESET_PREFIX) and self.run.findText(self._text) < 0:
                 self.run.addItem(self._text)
-                self._show_choices()
+                self._show_run_choice()
             self.run.setCurrentIndex(self.run.findText(self._text))
         for choice, row in self._rows.items():
             if choice != self._choice:
@@ -240,7 +240,7 @@ class ModelSection(TranslatableWidget):
     def _find_error(self) -> str:
         if self._choice != "new" and not self._form.base_model:
             return tr(_MISSING[self._choice])
-        return self._find_path_error()
+        return self._find_summary_error()
 
     def _find_method_error(self) -> str:
         if self._choice != "new" or self._form.text("method") == "full":
@@ -253,19 +253,19 @@ class ModelSection(TranslatableWidget):
             return ""
         return tr("setup.model_too_few_positions", limit=model.context)
 
-    def _show_choices(self) -> None:
-        """Explain a choice that is disabled."""
-        model, place = self.choice.model(), list(_CHOICES).index("run")
+    def _show_run_choice(self) -> None:
+        """Disable the choice of a run, with the reason, while there is none."""
+        model, index = self.choice.model(), list(_CHOICES).index("run")
         assert isinstance(model, QStandardItemModel)
-        model.item(place).setEnabled(bool(self.run.count()))
+        model.item(index).setEnabled(bool(self.run.count()))
         reason = "" if self.run.count() else tr("setup.model_no_runs")
-        self.choice.setItemText(place, f"{tr(_CHOICES['run'])}{reason and f' ({reason})'}")
-        self.choice.setItemData(place, reason, Qt.ItemDataRole.ToolTipRole)
+        self.choice.setItemText(index, f"{tr(_CHOICES['run'])}{reason and f' ({reason})'}")
+        self.choice.setItemData(index, reason, Qt.ItemDataRole.ToolTipRole)
 
     def retranslate(self) -> None:
-        for place, key in enumerate(_CHOICES.values()):
-            self.choice.setItemText(place, tr(key))
-        self._show_choices()
+        for index, key in enumerate(_CHOICES.values()):
+            self.choice.setItemText(index, tr(key))
+        self._show_run_choice()
         for widget, key in (
             (self.choice, "setup.model"),
             (self.folder, "setup.model_folder"),

@@ -50,7 +50,7 @@ class PathMonitor(QObject, Generic[SummaryT]):
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._start_thread)
         self._inspected.connect(self._on_inspected)
-        form.find_path_error[name] = self._find_error
+        form.error_finders[name] = self._find_error
 
     @property
     def result(self) -> SummaryT | None:
@@ -94,7 +94,7 @@ class PathMonitor(QObject, Generic[SummaryT]):
             self.files_changed.emit()
         self.changed.emit()
         if self._find_error() != error:
-            self._form.on_path_checked(self._name)
+            self._form.on_error_changed(self._name)
         if result.has_problem:
             self._timer.start(_RETRY_MS)
 

@@ -70,7 +70,7 @@ class CompileKey:
     precision: str
     attention: str
     chunk: int
-    tuning: dict[str, Any] = field(default_factory=lambda: {"method": "full", "freeze": []})  # `adapters.tuning_of`
+    tuning: dict[str, Any] = field(default_factory=lambda: {"method": "full", "freeze": []})  # `tuning_of`
     checkpointing: Literal["off", "selective", "full"] = "off"
     memory_budget: float = 1.0
     graphs: bool = False  # use CUDA graphs
