@@ -79,6 +79,12 @@ class CatalogueModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def name(self) -> str:
         return self.id.rpartition("/")[2]
 
+    def format_languages(self, limit: int) -> str:
+        """`zh en +27`: the first `limit` languages and the number of others; empty: not stated."""
+        shown = self.languages[:limit]
+        others = max(self.language_count, len(self.languages)) - len(shown)
+        return " ".join([*shown, f"+{others}"] if others else shown)
+
 
 def load(path: Path = PATH) -> list[CatalogueModel]:
     """Return the models, smallest first."""

@@ -42,12 +42,6 @@ def _row(model: CatalogueModel) -> list[str]:
         format_bytes(model.download_bytes),
         f"{model.context:,}",
         f"{lora}/{qlora}",
-        _format_languages(model),
+        model.format_languages(_SHOWN_LANGUAGES) or "-",
         f"{model.license} *" if model.gated else model.license,
     ]
-
-
-def _format_languages(model: CatalogueModel) -> str:
-    shown = model.languages[:_SHOWN_LANGUAGES]
-    more = max(model.language_count, len(model.languages)) - len(shown)
-    return " ".join([*shown, f"+{more}"] if more else shown) or "-"

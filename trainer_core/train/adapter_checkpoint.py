@@ -1,19 +1,21 @@
-"""Models of checkpoints, and of those that hold an adapter: the base model that they belong to.
+"""Loads the model of a checkpoint, merges its adapter, and compares its base model with that of a run.
 
-`state.json` names the base model: `origin`, which `base_model.source.resolve` finds, and `identity`, hashes by file.
+The `state.json` of an adapter names its base model: `origin`, which `base_model.source.resolve` finds, and `identity`,
+hashes by file.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from trainer_core.base_model import source, weight_files
 from trainer_core.base_model.source import BaseModel
+from trainer_core.base_model.weight_files import TensorEntry
 from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, quantization
@@ -27,14 +29,16 @@ from trainer_core.train import checkpoint
 from trainer_core.train.checkpoint import read_base, read_shape
 from trainer_core.train.checkpoint_writer import write_tensors
 
+_Adapter: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, Any]]  # weights and configuration
+
 
 def base_of(base: BaseModel) -> dict[str, Any]:
-    """What `TrainState.base` holds of a base model."""
+    """The record of a base model in `TrainState.base` and `state.json`."""
     return {"origin": base.origin, "identity": base.identity()}
 
 
 def require_same_base(folder: Path, base: Mapping[str, Any]) -> None:
-    """Raises `checkpoint.other_base` if the adapter of a checkpoint belongs to another base model than `base`."""
+    """Raises `checkpoint.other_base` if the adapter of a checkpoint has another base model than `base`, a record."""
     if adapters.is_adapter(folder) and read_base(folder).get("identity") != base.get("identity"):
         raise TraindeckError("checkpoint.other_base", path=str(folder), base=str(base.get("origin", "-")))
 
@@ -60,13 +64,13 @@ def _load_quantized(base: BaseModel, model: LanguageModel, reporter: Reporter, n
         quantization.store_weight(tensor, weight, device)
 
     load_weights(base, model, reporter, new_tokens, store)
-    for adapter, _ in merged:
+    for adapter, _ in merged:  # trained embeddings, which `load_weights` copies without `store`
         for name, weight in model.named_parameters():
-            if (trained := adapter.get(adapters.PREFIX + name)) is not None:  # embeddings
+            if (trained := adapter.get(adapters.PREFIX + name)) is not None:
                 quantization.store_weight(trained, weight, device)
 
 
-def _read_adapters(base: BaseModel) -> list[tuple[dict[str, torch.Tensor], dict[str, Any]]]:
+def _read_adapters(base: BaseModel) -> list[_Adapter]:
     """Weights and configuration of each adapter of a base model."""
     return [(adapters.read_adapter(folder), adapters.read_adapter_config(folder)) for folder in base.adapters]
 
@@ -104,15 +108,7 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
     for name in base.weights:
         with weight_files.damage_errors(base.folder / name):
             entries.update(weight_files.read_header(base.folder / name))
-    shapes = {
-        name: torch.empty(entry.shape, dtype=DTYPES[entry.dtype], device="meta")
-        for name, entry in entries.items()
-        if entry.dtype in DTYPES
-    }
-    for name, weight in shapes.items():  # trained embeddings may have more rows
-        for adapter, _ in merged:
-            if (trained := adapter.get(adapters.PREFIX + name)) is not None:
-                shapes[name] = weight.new_empty(trained.shape)
+    shapes = {name: _merged_shape(name, entry, merged) for name, entry in entries.items() if entry.dtype in DTYPES}
     total, done = sum(tensor.nbytes for tensor in shapes.values()), 0
 
     def read(name: str) -> torch.Tensor:
@@ -130,6 +126,13 @@ def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
         if files.free_bytes(target.parent) < total:
             raise files.disk_full_error(target.parent, total)
         write_tensors(target, shapes, read)
+
+
+def _merged_shape(name: str, entry: TensorEntry, merged: Sequence[_Adapter]) -> torch.Tensor:
+    """An empty tensor on the device `meta`. Trained embeddings may have more rows than those of the base model."""
+    trained = (adapter[adapters.PREFIX + name].shape for adapter, _ in merged if adapters.PREFIX + name in adapter)
+    *_, shape = (entry.shape, *trained)
+    return torch.empty(shape, dtype=DTYPES[entry.dtype], device="meta")
 
 
 def _write_by_transformers(folder: Path, target: Path, reporter: Reporter) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _METHODS: Final[tuple[Method, ...]] = ("full", "lora", "qlora")
 _USABLE_SHARE: Final = 0.9  # of the memory; the check calls less "tight"
-_MAX_LANGUAGES: Final = 3
+_SHOWN_LANGUAGES: Final = 3
 _UNITS: Final = (("setup.list_days", 86_400), ("setup.list_hours", 3_600), ("setup.list_minutes", 60))  # seconds
 _TABLE_KEYS: Final = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 _SIZE: Final = QSize(1240, 680)
@@ -123,12 +123,7 @@ def _find_time(
 
 
 def _format_languages(row: ModelRow) -> str:
-    entry = row.model.entry
-    if entry is None:
-        return ""
-    shown = entry.languages[:_MAX_LANGUAGES]
-    more = max(entry.language_count, len(entry.languages)) - len(shown)
-    return " ".join([*shown, f"+{more}"] if more else shown)
+    return row.model.entry.format_languages(_SHOWN_LANGUAGES) if row.model.entry else ""
 
 
 def _format_download(row: ModelRow) -> str:
