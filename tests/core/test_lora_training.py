@@ -57,13 +57,13 @@ def newest(trainer: Trainer) -> Path:
     return checkpoint_dir.list_checkpoints(trainer.run_dir.checkpoints)[-1]
 
 
-def save_base(trainer: Trainer, folder: Path) -> None:
+def save_base(trainer: Trainer, folder: Path, dtype: torch.dtype = torch.float32) -> None:
     """Save the base model of a run as a folder, and record it."""
     folder.mkdir()
     model = Decoder(trainer.model.config)
     trained = {name.replace(".base_layer", ""): weight for name, weight in trainer.model.state_dict().items()}
     model.load_state_dict({name: trained[name] for name in model.state_dict()})
-    tensors = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}
+    tensors = {name: weight.to(dtype) for name, weight in model.state_dict().items() if name != "lm_head.weight"}
     write_tensors(folder / "model.safetensors", tensors)
     for name, content in trainer.sample_writer.companions().items():
         (folder / name).write_bytes(content)
@@ -134,6 +134,14 @@ def test_generation_and_export_use_base_and_adapter(trained: Trainer, tmp_path: 
     names = {file.name for file in target.iterdir()}
     assert not {adapters.ADAPTER_FILE, adapters.ADAPTER_CONFIG_FILE, "state.json"} & names
     assert "| Parameters |" in (target / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_export_loads_in_the_dtype_of_its_base_model(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    trainer, _ = build_trainer(tmp_path, lora_config(tmp_path))
+    save_base(trainer, tmp_path / "base", torch.bfloat16)
+    trainer.run()
+    assert transformers.AutoModelForCausalLM.from_pretrained(export(newest(trainer), tmp_path)).dtype is torch.bfloat16
 
 
 def test_another_base_model_is_refused(trained: Trainer, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@
         model.safetensors  config.json  tokenizer.json  tokenizer_config.json   copies of the checkpoint's
         generation_config.json  README.md                                       new
 
-An adapter is merged into its base model, and transformers writes the weights of models that it computes. Torch is
-imported only for that.
+An adapter is merged into its base model, and transformers writes the weights of models that it computes; `config.json`
+then has the dtype of these weights. Torch is imported only for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core.base_model.weight_files import ADAPTER_FILE
+from trainer_core.base_model.weight_files import ADAPTER_FILE, read_header
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
 from trainer_core.messages import Language, TraindeckError
@@ -31,6 +31,7 @@ _REQUIRED_FILES: Final = ("config.json", "tokenizer.json", "model.safetensors")
 _EXPORTED_FILES: Final = ("tokenizer_config.json", *_REQUIRED_FILES)  # nothing else: the checkpoint may be untrusted
 _CHUNK: Final = 4 * 1024 * 1024
 _OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
+_DTYPE_NAMES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _TEMPERATURE: Final = 0.8  # the default of `generate`
 _MAX_NAME_CHARS: Final = 80  # `safe_name` truncates longer names
 
@@ -61,6 +62,7 @@ def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Languag
 
             write_merged(checkpoint, weights, reporter)
         documents = {
+            "config.json": _config_of(weights),
             "generation_config.json": _generation_config(working),
             MODEL_CARD_FILE: model_card(checkpoint, target.name, language, weights).encode("utf-8"),
         }
@@ -138,6 +140,13 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             files.remove_tree(working)
         raise
+
+
+def _config_of(weights: Path) -> bytes:
+    """Content of config.json with the dtype of the weights, in which transformers loads them."""
+    largest = max(read_header(weights).values(), key=lambda entry: entry.size)
+    config = {**read_json(weights.parent / "config.json"), "torch_dtype": _DTYPE_NAMES[largest.dtype]}
+    return json.dumps(config, indent=1).encode("utf-8")
 
 
 def _generation_config(folder: Path) -> bytes:
