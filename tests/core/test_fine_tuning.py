@@ -108,6 +108,7 @@ def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
     checkpoint = expect_same_run(tmp_path, "killed", resumed, whole)
     assert (checkpoint / "model.safetensors").exists() == (method == "full")
     exported = hugging_face.export(checkpoint, tmp_path / "导出 exported", NullReporter())
+    assert "| Base model | 模型 base |" in (exported / "README.md").read_text(encoding="utf-8")
     expect_same_model(transformers.AutoModelForCausalLM.from_pretrained(base), checkpoint, exported)
     chat = [{"role": "user", "content": "Sure?"}]
     tokenizers = [transformers.AutoTokenizer.from_pretrained(folder) for folder in (base, exported)]

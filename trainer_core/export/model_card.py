@@ -75,6 +75,7 @@ def _facts(checkpoint: Path, state: dict[str, Any], weights: Path) -> dict[str, 
     return {
         "training": {
             "data": [path if path.startswith("builtin:") else Path(path).name for path in paths],
+            "base_model": _model_name(str(knobs.get("base_model") or "")),
             "preset": knobs.get("preset"),
             "step": _number(counters.get("step")),
             "tokens": _number(counters.get("tokens")),
@@ -94,6 +95,15 @@ def _facts(checkpoint: Path, state: dict[str, Any], weights: Path) -> dict[str, 
             "vocabulary": _number(config.get("used_vocab_size") or config.get("vocab_size")),
         },
     }
+
+
+def _model_name(origin: str) -> str:
+    """Name of a base model: of a folder, of the run of a checkpoint, or on a hub."""
+    path = Path(origin)
+    if not path.is_absolute():
+        return origin
+    run = run_dir.RunDir(path.parent.parent)
+    return run.path.name if path.parent == run.checkpoints else path.name
 
 
 def _count_parameters(weights: Path) -> int | None:
