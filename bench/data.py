@@ -75,5 +75,5 @@ def _add_unused_tokens(tokenizer: Path, vocab_size: int) -> None:
 
 
 def home_of(config: Config) -> Path:
-    """The folder that `prepare_library` was called with."""
-    return Path(config.tokenizer).parent
+    """The folder of the tokenizer or of the base model's folder, such as the one given to `prepare_library`."""
+    return Path(config.base_model or config.tokenizer).parent

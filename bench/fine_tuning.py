@@ -44,16 +44,23 @@ _CHAT_TEMPLATE: Final = (
 _SPECIAL_TOKENS: Final = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
 
 
-def write_base_model(folder: Path, tokenizer: Path) -> None:
-    """A model folder with random weights, as `save_pretrained` writes it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+def write_tokenizer(folder: Path, tokenizer: Path) -> dict[str, Any]:
+    """Save a tokenizer with a chat template, as `save_pretrained` does. Returns its ids for `config.json`."""
+    from transformers import PreTrainedTokenizerFast
 
     names = {**_SPECIAL_TOKENS, "chat_template": _CHAT_TEMPLATE}
     saved = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), **names)  # type: ignore[no-untyped-call]
     saved.save_pretrained(folder)
+    return {"eos_token_id": saved.eos_token_id, "pad_token_id": saved.pad_token_id, "bos_token_id": None}
+
+
+def write_base_model(folder: Path, tokenizer: Path) -> None:
+    """A model folder with random weights, as `save_pretrained` writes it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    ids = write_tokenizer(folder, tokenizer)
     values = {name: value for name, value in _MODEL.items() if name != "model_type"}
-    ids = {"eos_token_id": saved.eos_token_id, "pad_token_id": saved.pad_token_id, "bos_token_id": None}
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(AutoConfig.for_model(_MODEL["model_type"], **values, **ids)).save_pretrained(
         folder

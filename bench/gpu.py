@@ -1,9 +1,11 @@
 """All GPU targets, with one command and one table.
 
-It takes about 20 minutes on an H100, and up to an hour on smaller cards.
+By estimate it takes half an hour on an H100, and more than an hour on smaller cards. `fine_tuning` writes base models
+with random weights, one after another, of up to 17 GB.
 
     python -m bench.gpu
     python -m bench.gpu --parts throughput mfu        only these; the others keep their earlier results
+    python -m bench.gpu --parts fine_tuning
 
 Of several GPUs the first is measured. If a part fails or exceeds its time limit, the next one runs. Results are written
 to bench/results/gpu.json after every part; those of another commit or GPU are marked.
@@ -12,10 +14,11 @@ to bench/results/gpu.json after every part; those of another commit or GPU are m
 import argparse
 import json
 import re
+import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,8 +28,10 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from bench import data, processes, results, training
+from bench import data, first_step, processes, results, training
+from bench.first_step import MODELS
 from bench.processes import ChildProcess, Events, python
+from trainer_core.base_model.catalogue import CatalogueModel
 from trainer_core.config import Config
 from trainer_core.console.performance import format_fast_path_table
 from trainer_core.messages.exit_codes import ExitCode
@@ -38,6 +43,8 @@ _MAX_OUTPUT_CHARS: Final = 1500  # of pytest, in the results
 _TRAINING_TIMEOUT_S: Final = 900.0
 _MFU_STEPS: Final = 40
 _MFU_WARMUP_STEPS: Final = 20  # of these
+_TUNING_STEPS, _TUNING_WARMUP_STEPS, _TUNING_ROWS = 120, 20, 20_000
+_MAX_FINAL_LOSS: Final = 0.99  # of the first loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ def mfu(name: str, batch_size: int, target: float, folder: Path) -> Part:
     """Model FLOPs utilization at a size of the model."""
     config = replace(training.CONFIGS[name], batch_size=batch_size, gradient_accumulation_steps=2)
     config = replace(config, log_steps=5, perf_steps=10, hardware_interval_s=0.2)
-    config, events = train_largest_batch(data.prepare_library(folder, config), folder / "run")
+    config, child = train_largest_batch(data.prepare_library(folder, config), folder / "run", _MFU_STEPS)
+    events = child.events
     steps = [event for event in events.of("step") if event["step"] >= _MFU_WARMUP_STEPS]
     reached = _median([event["mfu"] for event in steps])
     waiting = _median([event["data_ratio"] for event in events.of("performance")])
@@ -123,25 +131,122 @@ def mfu(name: str, batch_size: int, target: float, folder: Path) -> Part:
     return Part(targets, [note], {"shape": shape, "mfu": reached, "utilization": busy, "ready": ready})
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A fine-tuning run of a model with random weights, and targets by key of what `_tune` returns."""
+
+    model: CatalogueModel
+    config: Config
+    targets: Mapping[str, Target]
+
+
+def _speed(wanted: float) -> Target:
+    return Target("LoRA, tokens/s on an H200", wanted, None, "{:,.0f}")
+
+
+_LORA: Final = replace(training.LORA, device="cuda", max_seq_len=2048)
+_QLORA: Final = replace(_LORA, method="qlora", batch_size=1, optimizer="adamw_8bit", activation_checkpointing="full")
+_FIRST_STEP: Final = Target("first step, seconds from the start", first_step.TARGET_S, None, "{:.1f}", "at most")
+_VRAM: Final = Target("QLoRA, GiB of VRAM", 8.0, None, limit="at most")
+TUNINGS: Final = (
+    Tuning(
+        MODELS["Qwen/Qwen3-0.6B"],
+        replace(_LORA, batch_size=8),
+        {"tokens_per_s": _speed(60_000), "first_step_s": _FIRST_STEP},
+    ),
+    Tuning(
+        MODELS["Qwen/Qwen3-1.7B"],
+        replace(_LORA, batch_size=4, gradient_accumulation_steps=2),
+        {"tokens_per_s": _speed(38_000)},
+    ),
+    Tuning(
+        MODELS["Qwen/Qwen3-8B"],
+        replace(_LORA, batch_size=2, gradient_accumulation_steps=2),  # the compiler needs as much memory again
+        {"tokens_per_s": _speed(12_000)},
+    ),
+    Tuning(MODELS["meta-llama/Llama-3.1-8B"], _QLORA, {"vram_gib": _VRAM}),
+)
+
+
+def fine_tuning(tunings: Sequence[Tuning], rows: int, steps: int, folder: Path) -> Part:
+    """LoRA and QLoRA: speed, memory and the time to the first step. A model that fails does not end the part."""
+    part = Part(document={})
+    for tuning in tunings:
+        name, measured = tuning.model.name, dict[str, Any]()
+        try:
+            measured = part.document[name] = _tune(tuning, rows, steps, folder)
+            part.notes.append(f"{name}: {measured['note']}")
+        except Exception as error:  # noqa: BLE001 - the other models run whatever happens
+            part.notes.append(f"{name} failed: {error}".partition("\n")[0])
+        for key, target in tuning.targets.items():
+            reached = measured.get(key)
+            part.targets.append(Target(f"{name}, {target.name}", target.wanted, reached, target.form, target.limit))
+    return part
+
+
+def _tune(tuning: Tuning, rows: int, steps: int, folder: Path) -> dict[str, Any]:
+    """Write the model, train it and read the events. Raises `RuntimeError`, also if the model does not learn."""
+    try:
+        config = first_step.prepare(folder, tuning.model, tuning.config, rows)
+        config, child = train_largest_batch(config, folder / "run", steps)
+    finally:
+        shutil.rmtree(folder / tuning.model.name, ignore_errors=True)  # up to 16 GB
+    events = child.events
+    losses, norms = require_learning(events)
+    step_ms, vram = training.step_ms(events, _TUNING_WARMUP_STEPS), peak_vram(events)
+    seconds, phases = first_step.measure(child)
+    note = (
+        f"batch {config.batch_size} x {config.gradient_accumulation_steps}, {step_ms:.1f} ms a step, "
+        f"loss {losses[0]:.2f} → {losses[1]:.2f}, first step after {first_step.format_phases(phases)}"
+    )
+    return {
+        "tokens_per_s": 1000 * training.tokens_per_step(config) * events.first("ready")["fill"] / step_ms,
+        "vram_gib": vram and vram / 2**30, "first_step_s": seconds, "phases": phases, "loss": losses,
+        "grad_norm": norms, "note": note, **training.compilation(events),
+    }  # fmt: skip
+
+
+def require_learning(events: Events) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Mean loss of the first and last fifth of a run, minimum and maximum of the gradient norm.
+
+    Raises `RuntimeError` if a gradient is zero or the loss does not fall.
+    """
+    norms = [event["grad_norm"] or 0.0 for event in events.of("step")]
+    losses = [event["loss"] for event in events.of("step") if event["loss"] is not None]
+    part = max(1, len(losses) // 5)
+    first, last = statistics.mean(losses[:part]), statistics.mean(losses[-part:])
+    if min(norms) <= 0 or last > _MAX_FINAL_LOSS * first:
+        raise RuntimeError(f"it does not learn: loss {first:.3f} → {last:.3f}, smallest gradient norm {min(norms):.2g}")
+    return (first, last), (min(norms), max(norms))
+
+
+def peak_vram(events: Events) -> int | None:
+    """Peak bytes that torch reserved, and what the GPU held beside it: the CUDA context, libraries, other programs."""
+    gpus = [gpu for event in events.of("hardware") for gpu in event["gpus"] if gpu["torch_reserved"]]
+    beside = [gpu["vram_used"] - gpu["torch_reserved"] for gpu in gpus if gpu["vram_used"]]
+    reserved = events.first("done")["peak_vram"]
+    return reserved + max(beside) if reserved and beside else None
+
+
 def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def train_largest_batch(config: Config, run_dir: Path) -> tuple[Config, Events]:
+def train_largest_batch(config: Config, run_dir: Path, steps: int) -> tuple[Config, ChildProcess]:
     """Train. If memory runs out, halve the micro-batch at the same effective batch."""
     last = config.batch_size == 1
     try:
         stop_event = "" if last else "oom_recovery"
-        events = training.run_traindeck(config, run_dir, _MFU_STEPS, stop_event, _TRAINING_TIMEOUT_S).events
-        if last or not events.of(stop_event):
-            return config, events
+        child = training.run_traindeck(config, run_dir, steps, stop_event, _TRAINING_TIMEOUT_S)
+        if last or not child.events.of(stop_event):
+            return config, child
     except RuntimeError as error:
         if last or not re.search(r"memory\.(out|exhausted)", str(error)):
             raise
     batch_size, accumulation = config.batch_size // 2, 2 * config.gradient_accumulation_steps
     smaller = replace(config, batch_size=batch_size, gradient_accumulation_steps=accumulation)
-    return train_largest_batch(smaller, run_dir)
+    return train_largest_batch(smaller, run_dir, steps)
 
 
 def fast_paths(_: Path) -> Part:
@@ -190,6 +295,7 @@ PARTS: Final[dict[str, Callable[[Path], Part]]] = {
     "recipes": recipes,
     "mfu": partial(mfu, "gpt2_124m", 64, 0.45),
     "mfu_1b": partial(mfu, "1b", 16, 0.55),
+    "fine_tuning": partial(fine_tuning, TUNINGS, _TUNING_ROWS, _TUNING_STEPS),
     "telemetry": telemetry,
     "tests": tests,
 }

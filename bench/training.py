@@ -43,6 +43,11 @@ CONFIGS: Final = {
     "tiny": _config(n_layers=1, hidden_dim=32, n_heads=1, mlp_dim=64, max_seq_len=32, batch_size=4, vocab_size=512),
 }
 """Sizes of the model and the batch. `tiny` is for trying a benchmark. `mlp_dim` does not apply to GPT-2."""
+LORA: Final = _config(
+    method="lora", packing=True, mixed_precision="bf16", learning_rate=2e-4, lr_schedule="constant", warmup_steps=0,
+    weight_decay=0.0, validation_fraction=0.0, log_steps=1,
+)  # fmt: skip
+"""LoRA of rank 16 on packed conversations."""
 
 
 def describe(config: Config) -> str:

@@ -46,6 +46,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_base_model_hub.py::test_a_process_that_is_stopped_ends_at_once_although_the_server_is_silent",
         "unit/test_base_model_hub.py::test_a_process_downloads_without_a_word_on_the_console",
         "unit/test_base_model_hub.py::test_a_server_that_stays_broken_is_reported_and_the_next_start_continues",
+        "unit/test_bench_gpu.py::test_a_small_model_is_fine_tuned_and_measured_on_a_cpu",
     ),
     "kills": (
         "faults/test_kills.py",

@@ -106,6 +106,7 @@ class Ready(Event, tag="ready", kw_only=True):
     loader_prefetch: int = 0  # batches prepared ahead by the processes; 0: on demand
     loader_pinned: bool = False  # batches are in page-locked memory
     loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk", "encoding"] = "set"  # reason of this choice
+    startup_s: dict[str, float] = {}  # seconds since the start of the process by phase; starting: before the first
     fast_paths: list[FastPath] = []  # of this run
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from types import FrameType
 from typing import Final, Literal, NamedTuple
 
-from trainer_core import protocol
+from trainer_core import STARTED_AT, protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.config import check_value, knobs
 from trainer_core.messages import TraindeckError, Value
@@ -65,6 +65,8 @@ class RunContext(Reporter):
         self._interrupt_lock = threading.Lock()
         self._interruptible_thread: int | None = None  # thread whose work may be interrupted now
         self._phase: PhaseName | None = None
+        self._phase_seconds: dict[str, float] = {}  # until `_phase_since`
+        self._phase_since = STARTED_AT
         self._pause_state: PauseState | None = None  # of the phase while `paused`
         self.step: int | None = None  # latest, for messages
         self._last_progress: tuple[PhaseName, float] | None = None
@@ -82,9 +84,20 @@ class RunContext(Reporter):
         """Emit a phase (or reason of a pause) if it has changed."""
         self.step = step
         if (phase, pause_state) != (self._phase, self._pause_state):
+            self._count_phase_time()
             self._phase, self._pause_state = phase, pause_state
             reason, until = pause_state or (None, None)
             self.dispatcher.emit(protocol.Phase(phase=phase, step=step, reason=reason, until=until))
+
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds spent in each phase since the start of the process; `starting`: before the first phase."""
+        self._count_phase_time()
+        return dict(self._phase_seconds)
+
+    def _count_phase_time(self) -> None:
+        name, now = self._phase or "starting", time.monotonic()
+        self._phase_seconds[name] = self._phase_seconds.get(name, 0.0) + now - self._phase_since
+        self._phase_since = now
 
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         now = time.monotonic()

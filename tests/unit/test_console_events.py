@@ -150,3 +150,8 @@ def test_a_pause_is_shown_with_its_reason_and_end() -> None:
     assert format_event(scheduled, "en").endswith("until 2026-11-22 10:30]")
     for reason in get_args(protocol.PauseReason):
         assert format_event(protocol.Phase(phase="paused", reason=reason, t=now), "en").startswith("[paused")
+
+
+def test_the_time_to_start_is_shown_by_phase() -> None:
+    assert "ready after 6.8 s (starting 4.2, preparing data 2.6)" in format_event(EVENTS[protocol.Ready], "en")
+    assert "启动用时 6.8 秒（启动 4.2，准备数据 2.6）" in format_event(EVENTS[protocol.Ready], "zh")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.recording_sink import RecordingSink
 from tests.waiting import wait_until
-from trainer_core import protocol
+from trainer_core import STARTED_AT, protocol
 from trainer_core.command_reader import CommandReader
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import PauseState, RunContext
@@ -343,3 +343,14 @@ def test_an_unreadable_input_is_a_lost_parent(pipe: PipedContext) -> None:
     with pytest.raises(StopRequested) as stop:
         pipe.context.poll()
     assert stop.value.reason == "parent_lost"
+
+
+def test_the_seconds_of_each_phase_add_up_to_those_since_the_start(pipe: PipedContext) -> None:
+    pipe.context.set_phase("loading")
+    pipe.context.set_phase("preparing")
+    time.sleep(0.05)
+    pipe.context.set_phase("loading")
+    seconds = pipe.context.phase_seconds()
+    assert list(seconds) == ["starting", "loading", "preparing"]
+    assert 0.05 <= seconds["preparing"] < seconds["starting"]
+    assert sum(seconds.values()) == pytest.approx(time.monotonic() - STARTED_AT, abs=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -118,6 +119,7 @@ def _ready(event: protocol.Ready, language: Language) -> str:
         fills = {"fill": event.fill, "unpacked": event.fill_unpacked or 0}
         lines.append(get("console.packed", language, sequences=event.samples_per_epoch, **fills))
     lines += [_loading(event, language), performance.format_execution(event.fast_paths, None, language)]
+    lines.append(_startup(event.startup_s, language))
     return "\n".join(filter(None, lines))
 
 
@@ -129,6 +131,12 @@ def _loading(event: protocol.Ready, language: Language) -> str:
     pinned = get("console.loader.pinned", language) if event.loader_pinned else ""
     reason = get(f"console.loader_reason.{event.loader_reason}", language)
     return get("console.loading", language, mode=mode + pinned, reason=reason)
+
+
+def _startup(seconds: Mapping[str, float], language: Language) -> str:
+    times = (f"{phase_name(phase, language)} {time:.1f}" for phase, time in seconds.items())
+    phases = get("console.comma", language).join(times)
+    return get("console.startup", language, seconds=sum(seconds.values()), phases=phases) if seconds else ""
 
 
 def _step(event: protocol.Step, language: Language) -> str:

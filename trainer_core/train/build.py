@@ -171,6 +171,7 @@ def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         loader_prefetch=loader.num_workers * trainer.config.prefetch_factor,
         loader_pinned=loader.pin_memory,
         loader_reason=loader.reason,
+        startup_s=trainer.context.phase_seconds(),
         fast_paths=list(trainer.engine.fast_paths.values()),
     )
 
