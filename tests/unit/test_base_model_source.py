@@ -16,6 +16,7 @@ from trainer_core.base_model.source import resolve
 from trainer_core.messages import ExitCode, TraindeckError, format_message
 from trainer_core.progress import NullReporter
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system import files
 
 
 def write_model(folder: Path, config: dict[str, Any] | None = None, shards: int = 1) -> Path:
@@ -81,6 +82,19 @@ def test_a_run_gives_its_newest_valid_checkpoint(
     base = resolve("one" if by_name else str(run), Recorder())
     assert base.folder == valid
     assert warnings == ["checkpoint.skipped"]
+
+
+def test_a_checkpoint_is_hashed_once_although_a_run_resolves_its_base_model_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = write_checkpoint(tmp_path / "one", 5)
+    hashed = list[str]()
+    monkeypatch.setattr(files, "sha256", lambda path, sha256=files.sha256: hashed.append(path.name) or sha256(path))
+    base = resolve(str(tmp_path / "one"), NullReporter())
+    assert resolve(base.origin, NullReporter()) == base
+    assert sorted(hashed) == ["config.json", "model.safetensors"]
+    (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    assert refusal(base.origin).code == "checkpoint.damaged"
 
 
 def test_the_checkpoint_that_is_named_is_used_even_if_it_is_not_the_newest(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _check_file(folder: Path, name: str) -> None:
 def _model_folder(folder: Path, warn: Callable[..., None]) -> Path:
     """The folder itself if it holds a model or an adapter, or the newest valid checkpoint of a run."""
     if (folder / checkpoint_dir.MANIFEST).is_file():
-        problem = checkpoint_dir.find_problem(folder)
+        problem = checkpoint_dir.find_problem_cached(folder)  # a run resolves its base model twice
         if problem:
             raise TraindeckError("checkpoint.damaged", path=str(folder), reason=problem)
     elif not any((folder / name).is_file() for name in (CONFIG_FILE, ADAPTER_CONFIG_FILE)):

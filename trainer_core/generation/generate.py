@@ -46,7 +46,7 @@ class LoadedModel(NamedTuple):
 
 def load_model(checkpoint: Path, device: torch.device) -> LoadedModel:
     """Raises `checkpoint.damaged` or `checkpoint.mismatch`; for an adapter as `adapter_checkpoint.load_merged`."""
-    problem = checkpoint_dir.find_problem(checkpoint)
+    problem = checkpoint_dir.find_problem_cached(checkpoint)  # `find_checkpoint` may have hashed it
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
     model = load_merged(checkpoint)

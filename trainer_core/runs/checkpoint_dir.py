@@ -12,7 +12,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -145,7 +145,9 @@ def list_checkpoints(checkpoints: Path) -> list[Path]:
     return sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")))
 
 
-def latest_valid(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+def latest_valid(
+    checkpoints: Path, find_problem: Callable[[Path], str | None] = find_problem
+) -> tuple[Path | None, list[tuple[Path, str]]]:
     """The newest valid checkpoint, and newer damaged ones with their problems."""
     skipped: list[tuple[Path, str]] = []
     for folder in reversed(list_checkpoints(checkpoints)):

@@ -307,7 +307,7 @@ def find_checkpoint(reference: str, runs: Path, warn: Callable[..., None]) -> Pa
     if reference and (folder / checkpoint_dir.MANIFEST).is_file():
         return folder.resolve()
     run = find_run(reference, runs, require_checkpoint=True)
-    good, skipped = checkpoint_dir.latest_valid(run.checkpoints)
+    good, skipped = checkpoint_dir.latest_valid(run.checkpoints, checkpoint_dir.find_problem_cached)
     for path, reason in skipped:
         warn("checkpoint.skipped", path=path.name, reason=reason)
     if good is None:
