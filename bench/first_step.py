@@ -61,7 +61,7 @@ def write_base_model(folder: Path, model: CatalogueModel, tokenizer: Path) -> No
 
 
 def _random(weight: torch.Tensor) -> torch.Tensor:
-    """Values for a weight: of a norm ones."""
+    """Values for a weight; ones for a norm or bias."""
     values = torch.ones(weight.shape, dtype=torch.bfloat16)
     return values if weight.dim() == 1 else values.normal_(std=0.02)
 
