@@ -94,18 +94,8 @@ def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
 ) -> None:
     import transformers
 
-    base, data = base_folder(tmp_path / "模型 base", family), conversations_file(tmp_path)
-    options = (*LONG, "--method", method)
-    process = start(tmp_path, *command(tmp_path, base, data, "killed", *options))
-    read_until(process, reached_step(18))
-    process.kill()
-    process.communicate()
-    whole = fine_tune(tmp_path, base, data, "whole", *options)
-    assert whole.code == 0, whole.stderr
-    resumed = run(tmp_path, "train", "--resume", "killed")
-    assert resumed.code == 0, resumed.stderr
-    assert 5 <= resumed.events_of(protocol.Hello)[0].resumed_from_step < STEPS
-    checkpoint = expect_same_run(tmp_path, "killed", resumed, whole)
+    base = base_folder(tmp_path / "模型 base", family)
+    checkpoint = expect_exact_resume_after_kill(tmp_path, base, "--method", method)
     assert (checkpoint / "model.safetensors").exists() == (method == "full")
     exported = hugging_face.export(checkpoint, tmp_path / "导出 exported", NullReporter())
     assert "| Base model | 模型 base |" in (exported / "README.md").read_text(encoding="utf-8")
@@ -114,6 +104,21 @@ def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
     tokenizers = [transformers.AutoTokenizer.from_pretrained(folder) for folder in (base, exported)]
     prompts = [tokenizer.apply_chat_template(chat, tokenize=False) for tokenizer in tokenizers]
     assert prompts[0] == prompts[1]
+
+
+def expect_exact_resume_after_kill(home: Path, base: Path, *options: str) -> Path:
+    """A killed run, resumed, is bit-identical to an uninterrupted one. Returns its last checkpoint."""
+    data, options = conversations_file(home), (*LONG, *options)
+    process = start(home, *command(home, base, data, "killed", *options))
+    read_until(process, reached_step(18))
+    process.kill()
+    process.communicate()
+    whole = fine_tune(home, base, data, "whole", *options)
+    assert whole.code == 0, whole.stderr
+    resumed = run(home, "train", "--resume", "killed")
+    assert resumed.code == 0, resumed.stderr
+    assert 5 <= resumed.events_of(protocol.Hello)[0].resumed_from_step < STEPS
+    return expect_same_run(home, "killed", resumed, whole)
 
 
 def expect_same_run(home: Path, name: str, resumed: TrainerResult, whole: TrainerResult) -> Path:
@@ -164,11 +169,15 @@ def test_a_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_path: 
 def test_a_run_that_was_paused_and_stopped_resumes_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
-    options = (*LONG, "--method", method)
     monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
-    controlled = (*command(tmp_path, base, data, "stopped", *options), "--control", "stdin")
-    process = start(tmp_path, *controlled, stdin=subprocess.PIPE)
+    expect_exact_resume_after_pause_and_stop(tmp_path, base_folder(tmp_path / "base"), "--method", method)
+    assert "bytes to memory" in (tmp_path / "runs" / "stopped" / "log.txt").read_text(encoding="utf-8")
+
+
+def expect_exact_resume_after_pause_and_stop(home: Path, base: Path, *options: str) -> None:
+    data, options = conversations_file(home), (*LONG, *options)
+    controlled = (*command(home, base, data, "stopped", *options), "--control", "stdin")
+    process = start(home, *controlled, stdin=subprocess.PIPE)
     read_until(process, reached_step(3))
     send(process, protocol.Pause(id=1))
     read_until(process, entered_phase("paused"))
@@ -177,12 +186,11 @@ def test_a_run_that_was_paused_and_stopped_resumes_exactly(
     send(process, protocol.Stop(id=3))
     stopped = finish(process)
     assert stopped.code == ExitCode.STOPPED, stopped.stderr
-    assert "bytes to memory" in (tmp_path / "runs" / "stopped" / "log.txt").read_text(encoding="utf-8")
     (done,) = stopped.events_of(protocol.Done)
     assert 3 <= done.steps < STEPS
-    resumed = run(tmp_path, "train", "--resume", "stopped")
+    resumed = run(home, "train", "--resume", "stopped")
     assert resumed.events_of(protocol.Hello)[0].resumed_from_step == done.steps
-    expect_same_run(tmp_path, "stopped", resumed, fine_tune(tmp_path, base, data, "whole", *options))
+    expect_same_run(home, "stopped", resumed, fine_tune(home, base, data, "whole", *options))
 
 
 def test_a_lora_run_is_the_base_model_of_another(tmp_path: Path) -> None:
@@ -273,11 +281,17 @@ def test_a_base_model_that_cannot_be_used_is_refused(tmp_path: Path, changes: di
 
 @pytest.mark.parametrize("options", [(), ("--method", "lora", "--lora-embeddings")], ids=["full", "lora"])
 def test_new_tokens_get_rows_that_are_trained_resumed_and_exported(tmp_path: Path, options: tuple[str, ...]) -> None:
-    transformers = pytest.importorskip("transformers")
     base = base_folder(tmp_path / "base", "llama3", spare_rows=0, chat_template=None)
+    expect_trained_new_tokens(tmp_path, base, "lm_head.weight", *options)
+
+
+def expect_trained_new_tokens(tmp_path: Path, base: Path, head: str, *options: str) -> None:
+    """A base model without the tokens of ChatML gets rows for them, which train, resume and export."""
+    import transformers
+
     result = fine_tune(tmp_path, base, conversations_file(tmp_path), "run", *options)
     assert result.code == 0, result.stderr
-    before = load_file(base / "model.safetensors")["lm_head.weight"]
+    before = load_file(base / "model.safetensors")[head]
     assert run(tmp_path, "export", "run", str(tmp_path / "first")).code == 0
     tokens = len(before) + 2  # those of ChatML
     config = json.loads((tmp_path / "first" / "config.json").read_text(encoding="utf-8"))
@@ -288,7 +302,7 @@ def test_new_tokens_get_rows_that_are_trained_resumed_and_exported(tmp_path: Pat
     assert run(tmp_path, "export", "run", str(tmp_path / "second")).code == 0
     files = [tmp_path / name / "model.safetensors" for name in ("first", "second")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    after = load_file(files[0])["lm_head.weight"]
+    after = load_file(files[0])[head]
     assert ((after[len(before) : tokens] - before.mean(0)).abs().amax(1) > 1e-4).all()
     ids = torch.arange(tokens - 40, tokens).unsqueeze(0)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "first")

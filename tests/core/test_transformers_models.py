@@ -9,9 +9,21 @@ from typing import Any
 import pytest
 import torch
 
+from tests.core.training import (
+    OUT_OF_MEMORY,
+    build_trainer,
+    copy_weights,
+    corrupt_gradients,
+    first_epoch,
+    oom_config,
+    recovery_actions,
+)
 from tests.unit.model_folders import model_folder
+from trainer_core import protocol
+from trainer_core.base_model.configure import apply_base_model
 from trainer_core.base_model.source import resolve
 from trainer_core.base_model.weights import load_weights
+from trainer_core.data.loader import Batch
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.messages import TraindeckError
@@ -35,14 +47,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def base_folder(folder: Path, model_type: str, architecture: str | None = None, **values: Any) -> Path:
-    """A small random model as transformers saves it, with a tokenizer and chat template."""
+def base_folder(
+    folder: Path, model_type: str, architecture: str | None = None, chat_tokens: bool = True, **values: Any
+) -> Path:
+    """A small random model as transformers saves it, with a tokenizer and chat template and spare rows, or without
+    tokens of ChatML and rows for them."""
     transformers = pytest.importorskip("transformers")
-    model_folder(folder, "qwen3")
+    model_folder(folder, "qwen3") if chat_tokens else model_folder(folder, "llama3", chat_template=None)
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(
         model_type,
-        vocab_size=Codec.load(folder / "tokenizer.json").vocab_size + 30,
+        vocab_size=Codec.load(folder / "tokenizer.json").vocab_size + (30 if chat_tokens else 0),
         hidden_size=48,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -77,12 +92,12 @@ def check_equality(folder: Path) -> None:
     model, reference = load(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad():
         torch.testing.assert_close(model(IDS), reference(IDS).logits, rtol=1e-4, atol=1e-4)
-        options = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
+        options = {"max_new_tokens": 64, "do_sample": False, "eos_token_id": None}
         rows = [IDS[0, :20].tolist(), IDS[1, :9].tolist()]
         expected = [reference.generate(torch.tensor([row]), **options)[0, len(row) :].tolist() for row in rows]
     greedy = SamplingParams(temperature=0)
-    assert [list(generate_tokens(model, row, 24, greedy, frozenset())) for row in rows] == expected
-    assert [one.tokens for one in generate_batch(model, rows, [24, 24], frozenset(), lambda: None)] == expected
+    assert [list(generate_tokens(model, row, 64, greedy, frozenset())) for row in rows] == expected
+    assert [one.tokens for one in generate_batch(model, rows, [64, 64], frozenset(), lambda: None)] == expected
     if model.model_type == "falcon":
         with pytest.raises(TraindeckError) as error:
             require_compatible(model, str(folder), documents=True)
@@ -139,3 +154,32 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         with pytest.raises(TraindeckError) as error:
             load(folder)
         assert error.value.code == "base_model.mismatch"
+
+
+def test_a_gpt2_model_recovers_from_memory_errors_and_bad_steps(tmp_path: Path) -> None:
+    expect_recovery(tmp_path, base_folder(tmp_path / "base", "gpt2"), "lora")
+
+
+def expect_recovery(home: Path, base: Path, method: str) -> None:
+    """Memory errors change no trained weight, and neither does a bad step."""
+    values: dict[str, Any] = {"base_model": str(base), "method": method, "batch_size": 4, "max_steps": 3}
+    config = apply_base_model(oom_config(home, **values), NullReporter())
+    (whole, _), (trainer, sink) = (build_trainer(home, config, name) for name in ("whole", "recovered"))
+    bad = first_epoch(whole)[1]
+    for one in (whole, trainer):
+        corrupt_gradients(one, bad)
+    compute = trainer.engine.loss
+
+    def limited(batch: Batch, *grad_scale: Any) -> torch.Tensor:
+        checkpointing = any(getattr(module, "gradient_checkpointing", False) for module in trainer.model.modules())
+        if len(batch.input_ids) > 1 or not checkpointing:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return compute(batch, *grad_scale)
+
+    trainer.engine.loss = limited  # type: ignore[method-assign]
+    whole.run()
+    trainer.run()
+    assert [action for action, *_ in recovery_actions(sink)] == ["halved", "halved", "checkpointing"]
+    assert [(event.step, event.action) for event in sink.events_of(protocol.BadStep)] == [(2, "skipped")]
+    for weight, expected in zip(copy_weights(trainer), copy_weights(whole), strict=True):
+        torch.testing.assert_close(weight, expected, rtol=1e-3, atol=2e-5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import takewhile
 from pathlib import Path
 
@@ -10,14 +9,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.core.test_fine_tuning import SHORT, checkpoint_at, fine_tune
+from tests.core.test_fine_tuning import (
+    SHORT,
+    checkpoint_at,
+    expect_exact_resume_after_kill,
+    expect_exact_resume_after_pause_and_stop,
+    expect_trained_new_tokens,
+    fine_tune,
+)
 from tests.core.test_model_template import conversations_file
-from tests.core.test_transformers_models import ARCHITECTURES, base_folder
+from tests.core.test_transformers_models import ARCHITECTURES, base_folder, expect_recovery
 from tests.core.trainer_process import TrainerResult, run, text_file
 from trainer_core import protocol
 from trainer_core.generation import generate
 from trainer_core.messages import ExitCode
 
+RESUMED = ("gpt2", "phi3", "gemma2", "mixtral")
 PACKED = ("gpt2", "phi3", "gemma2", "mixtral")
 LORA = ("--method", "lora", "--lora-rank", "4", "--learning-rate", "1e-2", "--max-steps", "20")
 
@@ -92,19 +99,54 @@ def test_peft_loads_the_adapter_of_such_a_model(tmp_path: Path, model_type: str)
         torch.testing.assert_close(model(ids), reference(ids).logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("model_type", "method"), [("gpt2", "full"), ("gemma2", "lora"), ("mixtral", "full")])
-def test_a_run_of_such_a_model_resumes_exactly(tmp_path: Path, model_type: str, method: str) -> None:
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("model_type", RESUMED)
+def test_a_killed_run_of_such_a_model_resumes_exactly(tmp_path: Path, model_type: str, method: str) -> None:
+    base = base_folder(tmp_path / "模型 base", model_type)
+    options = ("--dropout", "0.1" if model_type == "gpt2" else "0", "--activation-checkpointing", "full")
+    expect_exact_resume_after_kill(tmp_path, base, "--method", method, "--sample-steps", "30", *options)
+
+
+@pytest.mark.parametrize(("model_type", "method"), [("gpt2", "full"), ("gemma2", "lora")])
+def test_a_paused_run_of_such_a_model_resumes_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str, method: str
+) -> None:
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
+    base = base_folder(tmp_path / "base", model_type)
+    expect_exact_resume_after_pause_and_stop(tmp_path, base, "--method", method)
+    assert "bytes to memory" in (tmp_path / "runs" / "stopped" / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("model_type", RESUMED)
+def test_two_ranks_train_such_a_model_as_one_does(tmp_path: Path, model_type: str, method: str) -> None:
     base, data = base_folder(tmp_path / "base", model_type), conversations_file(tmp_path)
-    dropout = "0.1" if model_type == "gpt2" else "0"
-    flags = ("--method", method, "--dropout", dropout, "--activation-checkpointing", "full")
-    losses(fine_tune(tmp_path, base, data, "whole", *flags))
-    losses(fine_tune(tmp_path, base, data, "parts", *flags))
-    shutil.rmtree(checkpoint_at(tmp_path, "parts", 6))
-    losses(run(tmp_path, "train", "--resume", str(tmp_path / "runs" / "parts")))
-    names = ("optimizer.safetensors", "model.safetensors" if method == "full" else "adapter_model.safetensors")
-    for name in names:
-        files = [checkpoint_at(tmp_path, one, 6) / name for one in ("whole", "parts")]
-        assert files[0].read_bytes() == files[1].read_bytes()
+    one = fine_tune(tmp_path, base, data, "one", "--method", method)
+    two = fine_tune(tmp_path, base, data, "two", "--method", method, "--ranks", "2")
+    assert losses(two) == pytest.approx(losses(one), rel=1e-4)
+    evals = [[event.loss for event in result.events_of(protocol.Eval)] for result in (one, two)]
+    assert evals[1] == pytest.approx(evals[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("model_type", RESUMED)
+def test_such_a_model_recovers_from_memory_errors_and_bad_steps(tmp_path: Path, model_type: str, method: str) -> None:
+    expect_recovery(tmp_path, base_folder(tmp_path / "base", model_type), method)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "head", "options"),
+    [
+        ("gpt2", "transformer.wte.weight", ("--method", "lora", "--lora-embeddings")),  # tied
+        ("phi", "lm_head.weight", ()),  # the head has a bias
+        ("mixtral", "lm_head.weight", ()),  # the files have other names than the model
+    ],
+)
+def test_new_tokens_get_rows_in_such_a_model(
+    tmp_path: Path, model_type: str, head: str, options: tuple[str, ...]
+) -> None:
+    base = base_folder(tmp_path / "base", model_type, chat_tokens=False)
+    expect_trained_new_tokens(tmp_path, base, head, *options)
 
 
 @pytest.mark.parametrize(

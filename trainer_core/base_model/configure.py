@@ -64,17 +64,16 @@ def without_found_folder(config: Config) -> Config:
 def base_config(config: Config, vocab_size: int) -> LanguageModelConfig:
     """The architecture of the base model that `apply_base_model` found, for a tokenizer of `vocab_size` tokens.
 
-    Our decoder gets more rows if it has fewer and embeddings are trained. Otherwise the data has none of the other
-    tokens: `prepare.load_prepared` and `TrainingStep` ensure that.
+    It gets more rows if it has fewer and embeddings are trained. Otherwise the data has none of the other tokens:
+    `prepare.load_prepared` ensures that.
     """
     folder = Path(config.tokenizer)
     model = hf_config.from_hf_config(source.read_config(folder), str(folder))
     rows = model.vocab_size
-    if isinstance(model, ModelConfig) and vocab_size > rows and (config.method == "full" or config.lora_embeddings):
+    if vocab_size > rows and (config.method == "full" or config.lora_embeddings):
         rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
     return dataclasses.replace(
-        model,
-        vocab_size=rows,
+        model.with_vocab_size(rows),
         max_seq_len=config.max_seq_len,
         dropout=config.dropout,
         unpadded_vocab_size=vocab_size if vocab_size < rows else 0,

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weight_files import TensorEntry, damage_errors, read_header
 from trainer_core.messages import TraindeckError
+from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.transformers_model import TransformersModel
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
 
 DTYPES: Final = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_VOCABULARY: Final = ("model.embed_tokens.weight", "lm_head.weight")  # a row for each token
 _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions of transformers saved; computed today
 _READ_BYTES: Final = 32 * 1024 * 1024  # between two polls
 
@@ -32,7 +32,7 @@ class WeightMismatchError(ValueError):
     """Weights do not fit the model. Its text names the first difference."""
 
 
-def require_weights(base: BaseModel, model: nn.Module) -> None:
+def require_weights(base: BaseModel, model: LanguageModel) -> None:
     """Check that names, shapes and dtypes of the weights fit `model`, which may be on the device `meta`.
 
     Raises `base_model.mismatch` or `base_model.damaged`.
@@ -44,7 +44,7 @@ def require_weights(base: BaseModel, model: nn.Module) -> None:
 
 def load_weights(
     base: BaseModel,
-    model: nn.Module,
+    model: LanguageModel,
     reporter: Reporter,
     new_tokens: Iterable[int] = (),
     store: Callable[[str, Tensor, Tensor], None] | None = None,
@@ -59,9 +59,9 @@ def load_weights(
     """
     headers = _read_headers(base)
     if isinstance(model, TransformersModel) and not _has_names_of(headers, model):
-        _load_renamed(base, model)
+        _load_renamed(base, model, new_tokens)
         return
-    targets = _match(base, headers, model)
+    targets, vocabulary = _match(base, headers, model), model.vocabulary_weights()
     all_entries = [entry for entries in headers.values() for entry in entries.values()]
     buffer = new_buffer(all_entries)
     done, total = 0, sum(entry.size for entry in all_entries)
@@ -70,7 +70,7 @@ def load_weights(
             for name, tensor in read_tensors(path, entries, reporter, buffer):
                 if not is_finite(tensor):
                     raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=path.name)
-                if name in _VOCABULARY and name in targets:
+                if name in vocabulary and name in targets:
                     _copy_rows(tensor, targets[name], new_tokens)
                 elif name in targets and store is not None:
                     store(name, tensor, targets[name])
@@ -80,20 +80,25 @@ def load_weights(
                 reporter.progress("loading", done, total, "bytes")
 
 
-def _has_names_of(headers: Mapping[Path, Mapping[str, TensorEntry]], model: nn.Module) -> bool:
+def _has_names_of(headers: Mapping[Path, Mapping[str, TensorEntry]], model: LanguageModel) -> bool:
     names = model.state_dict().keys()
     return all(entries.keys() <= names for entries in headers.values())
 
 
-def _load_renamed(base: BaseModel, model: TransformersModel) -> None:
+def _load_renamed(base: BaseModel, model: TransformersModel, new_tokens: Iterable[int]) -> None:
     """Load weights that older or other programs named, as transformers translates them."""
     try:
-        model.load_folder(base.folder)
+        weights = model.read_folder(base.folder, base.config)
     except ValueError as error:
         raise TraindeckError("base_model.mismatch", path=str(base.folder), reason=str(error)) from error
-    for name, weight in model.state_dict().items():
-        if not is_finite(weight):
+    vocabulary, targets = model.vocabulary_weights(), model.state_dict()
+    for name, tensor in weights.items():
+        if not is_finite(tensor):
             raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=base.weights[0])
+        if name in vocabulary:
+            _copy_rows(tensor, targets[name], new_tokens)
+        else:
+            copy(tensor, targets[name])
 
 
 def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:
@@ -104,7 +109,9 @@ def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:
     return headers
 
 
-def _match(base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], model: nn.Module) -> dict[str, Tensor]:
+def _match(
+    base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], model: LanguageModel
+) -> dict[str, Tensor]:
     try:
         entries = {name: entry for entries in headers.values() for name, entry in entries.items()}
         rows = base.config.get("vocab_size")
@@ -116,12 +123,12 @@ def _match(base: BaseModel, headers: Mapping[Path, Mapping[str, TensorEntry]], m
 # --- one file, also of checkpoints ---------------------------------------------------------------------
 
 
-def match(entries: Mapping[str, TensorEntry], model: nn.Module, rows: int | None = None) -> dict[str, Tensor]:
+def match(entries: Mapping[str, TensorEntry], model: LanguageModel, rows: int | None = None) -> dict[str, Tensor]:
     """The weight of the model that each entry belongs to, tied weights once. Raises `WeightMismatchError`.
 
     `rows`: of embedding and head in the entries, if the model may have more.
     """
-    weights = model.state_dict(keep_vars=True)
+    weights, vocabulary = model.state_dict(keep_vars=True), model.vocabulary_weights()
     tied: dict[int, list[str]] = {}
     for name, weight in weights.items():
         tied.setdefault(id(weight), []).append(name)
@@ -135,7 +142,7 @@ def match(entries: Mapping[str, TensorEntry], model: nn.Module, rows: int | None
             raise WeightMismatchError(f"“{names[0]}” is missing")
         entry, weight = entries[name], weights[name]
         wanted = tuple(weight.shape)
-        if rows is not None and name in _VOCABULARY and wanted[0] > rows:
+        if rows is not None and name in vocabulary and wanted[0] > rows:
             wanted = (rows, *wanted[1:])
         if entry.shape != wanted:
             raise WeightMismatchError(f"“{name}” {list(entry.shape)} → {list(weight.shape)}")
@@ -186,7 +193,7 @@ def _copy_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> Non
         target[new] = target[: len(tensor)].mean(0)
 
 
-def copy_file(path: Path, model: nn.Module) -> None:
+def copy_file(path: Path, model: LanguageModel) -> None:
     """Copy the weights of one file into `model`. Raises `WeightMismatchError`, `OSError` or `SafetensorError`."""
     entries = read_header(path)
     targets = match(entries, model)

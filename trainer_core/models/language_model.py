@@ -87,6 +87,11 @@ class LanguageModel(nn.Module):
         modules = {module: name.rpartition(".")[2] for name, module in self.named_modules()}
         return {modules[one]: one for one in (self.embedding, self.head)}
 
+    def vocabulary_weights(self) -> set[str]:
+        """Names of the weights of embedding and head, which have a row for each token."""
+        found = {id(weight) for module in (self.embedding, self.head) for weight in module.parameters()}
+        return {name for name, weight in self.state_dict(keep_vars=True).items() if id(weight) in found}
+
     def count_parameters(self) -> int:
         """Number of weights; a tied head counts once. Quantized weights are stored in another shape."""
         return sum(math.prod(getattr(weight, "quant_state", weight).shape) for weight in self.parameters())

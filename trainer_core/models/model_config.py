@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 Family = Literal["llama", "mistral", "qwen2", "qwen3", "gemma3_text"]  # `model_type` of `config.json`
 Activation = Literal["silu", "gelu_pytorch_tanh"]  # names of Hugging Face
@@ -90,6 +90,10 @@ class LanguageModelConfig:
         """Number of tokens: the first rows of the vocabulary."""
         return self.unpadded_vocab_size or self.vocab_size
 
+    def with_vocab_size(self, rows: int) -> Self:
+        """The same architecture with another vocabulary."""
+        return replace(self, vocab_size=rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(LanguageModelConfig):
@@ -109,3 +113,6 @@ class TransformersConfig(LanguageModelConfig):
     """Architecture that transformers computes."""
 
     values: dict[str, Any]  # of `config.json`, without those that describe a tokenizer or a file
+
+    def with_vocab_size(self, rows: int) -> Self:
+        return replace(self, vocab_size=rows, values={**self.values, "vocab_size": rows})

@@ -145,15 +145,15 @@ class TransformersModel(LanguageModel):
         self._inner.training = self._head_only.training = mode
         return super().train(mode)
 
-    def load_folder(self, folder: Path) -> None:
-        """Load weights whose names in the files differ from those in the model. Needs memory for a second copy.
+    def read_folder(self, folder: Path, values: dict[str, Any]) -> dict[str, Tensor]:
+        """Read weights whose names in the files differ from those in the model, by the names in the model.
 
-        Raises `ValueError` if they do not fit.
+        `values`: of `config.json`. Raises `ValueError` if they do not fit.
         """
         try:
             loaded, info = type(self._inner).from_pretrained(
                 folder,
-                config=self._inner.config,
+                config=transformers_config.hf_config(values, str(folder)),
                 dtype=torch.float32,
                 use_safetensors=True,
                 local_files_only=True,
@@ -163,7 +163,7 @@ class TransformersModel(LanguageModel):
             raise ValueError(f"{error!s:.200}") from error
         if info["missing_keys"]:
             raise ValueError(f"“{min(info['missing_keys'])}” is missing")
-        self.load_state_dict(loaded.state_dict())
+        return loaded.state_dict()  # type: ignore[no-any-return]
 
     def save_folder(self, folder: Path, dtype: torch.dtype) -> None:
         """Write `model.safetensors` with the names that other programs expect."""

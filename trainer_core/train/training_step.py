@@ -22,7 +22,6 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.tokenizing.tokenizer_files import read_new_tokens
-from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, quantization
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
@@ -123,15 +122,11 @@ class TrainingStep:
         return model, adapter_checkpoint.base_of(base) if base is not None else {}
 
     def _check_transformers_model(self, model: TransformersModel) -> None:
-        """Warn, and raise `model.no_rows`, `model.incompatible` or `model.no_documents`."""
+        """Warn, and raise `model.incompatible` or `model.no_documents`."""
         if self.telemetry:
             self.context.warn("model.through_transformers", model_type=model.model_type)
-        sft, prepared, rows = self.prepared.task == "sft", self.prepared, model.config.vocab_size
-        new = read_new_tokens(prepared.folder).items()
-        missing = [name for name, number in new if number >= rows and (sft or number == prepared.end_of_text)]
-        if missing:
-            raise TraindeckError("model.no_rows", path=self.config.tokenizer, tokens=", ".join(missing))
-        documents = prepared.packed if sft else not prepared.attend_across_documents
+        prepared = self.prepared
+        documents = prepared.packed if prepared.task == "sft" else not prepared.attend_across_documents
         require_compatible(model, self.config.tokenizer, documents)  # the tokenizer is in the folder of the base model
 
     # --- start ---------------------------------------------------------------------------------------
