@@ -151,9 +151,9 @@ def expect_same_model(before: Any, checkpoint: Path, exported: Path) -> None:
     assert (expected - logits_before).abs().max() > 1e-3
 
 
-def test_a_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_path: Path) -> None:
+def test_a_lora_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_path: Path) -> None:
     base, data = base_folder(tmp_path / "base"), conversations_file(tmp_path)
-    assert fine_tune(tmp_path, base, data, "run").code == 0
+    assert fine_tune(tmp_path, base, data, "run", "--method", "lora").code == 0
     moved = base.rename(tmp_path / "移动 moved")
     resume = ("train", "--resume", "run", "--max-steps", "8")
     refused = run(tmp_path, *resume)
@@ -163,6 +163,27 @@ def test_a_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_path: 
     assert resumed.code == 0, resumed.stderr
     assert list(resumed.losses) == [7, 8]
     assert not resumed.events_of(protocol.Warn)
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_fully_tuned_run_resumes_without_its_base_model(tmp_path: Path, ranks: str) -> None:
+    base = base_folder(tmp_path / "模型 base", "llama3", spare_rows=0, chat_template=None)
+    expect_exact_resume_without_base(tmp_path, base, "--ranks", ranks)
+
+
+def expect_exact_resume_without_base(home: Path, base: Path, *options: str) -> None:
+    """A run, and a new run from its first checkpoint, resume exactly although base model and token cache are gone."""
+    assert fine_tune(home, base, conversations_file(home), "run", *options).code == 0
+    expected = checkpoint_at(home, "run", 6).rename(home / "expected")
+    shutil.rmtree(base)
+    shutil.rmtree(home / "cache")
+    from_checkpoint = (str(checkpoint_at(home, "run", 3)), "--run-dir", str(home / "runs" / "branch"))
+    for name, arguments in (("branch", from_checkpoint), ("run", ("run",)), ("branch", ("branch",))):
+        shutil.rmtree(checkpoint_at(home, name, 6), ignore_errors=True)
+        resumed = run(home, "train", "--resume", *arguments)
+        assert resumed.code == 0, resumed.stderr
+        for file in ("model.safetensors", "optimizer.safetensors", "tokenizer.json"):
+            assert (checkpoint_at(home, name, 6) / file).read_bytes() == (expected / file).read_bytes(), file
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])

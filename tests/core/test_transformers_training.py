@@ -14,6 +14,7 @@ from tests.core.test_fine_tuning import (
     checkpoint_at,
     expect_exact_resume_after_kill,
     expect_exact_resume_after_pause_and_stop,
+    expect_exact_resume_without_base,
     expect_trained_new_tokens,
     fine_tune,
 )
@@ -147,6 +148,10 @@ def test_new_tokens_get_rows_in_such_a_model(
 ) -> None:
     base = base_folder(tmp_path / "base", model_type, chat_tokens=False)
     expect_trained_new_tokens(tmp_path, base, head, *options)
+
+
+def test_a_fully_tuned_run_of_such_a_model_resumes_without_its_base_model(tmp_path: Path) -> None:
+    expect_exact_resume_without_base(tmp_path, base_folder(tmp_path / "base", "mixtral", chat_tokens=False))
 
 
 @pytest.mark.parametrize(

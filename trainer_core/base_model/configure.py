@@ -9,19 +9,24 @@ from typing import Any, Final
 import msgspec
 
 from trainer_core.base_model import preset_run, source
+from trainer_core.base_model.source import BaseModel
 from trainer_core.config import Config, knobs
+from trainer_core.data.tokenizing.tokenizer_files import COMPANION_FILES, TOKENIZER_FILE
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.model_config import LanguageModelConfig, ModelConfig
 from trainer_core.progress import Reporter
+from trainer_core.system import files
 
 _MAX_FULL_RATE: Final = 1e-4
 _MIN_LORA_RATE: Final = 5e-5
 _MIN_HIDDEN_DIM: Final = 512  # smaller models tolerate a higher rate
 
 
-def apply_base_model(config: Config, reporter: Reporter) -> Config:
+def apply_base_model(config: Config, reporter: Reporter, copied: Path | None = None) -> Config:
     """Find the base model, and set the settings that it determines: tokenizer (its folder) and architecture.
+
+    `copied`: what `copy_files` wrote, which replaces the base model.
 
     Raises what `source.resolve` and `preset_run.find_or_train` raise, `model.unsupported`, `model.tokenizer_given`,
     `model.too_few_positions`, `config.lora_without_base` or `config.qlora_transformers`.
@@ -30,10 +35,7 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
         if config.method != "full":
             raise TraindeckError("config.lora_without_base", method=config.method)
         return config
-    text = config.base_model
-    if text.startswith(preset_run.PREFIX):
-        text = str(preset_run.find_or_train(text.removeprefix(preset_run.PREFIX), config.device, reporter))
-    base = source.resolve(text, reporter, config.hub_endpoint, config.hub_send_token)
+    base = BaseModel(copied, source.read_config(copied), config.base_model, ()) if copied else _find(config, reporter)
     folder = str(base.folder)
     if config.tokenizer and Path(config.tokenizer) != base.folder:
         raise TraindeckError("model.tokenizer_given", tokenizer=config.tokenizer, path=folder)
@@ -45,6 +47,26 @@ def apply_base_model(config: Config, reporter: Reporter) -> Config:
         raise TraindeckError("model.too_few_positions", path=folder, limit=limit, wanted=wanted)
     _warn_of_learning_rate(config, model, reporter)
     return msgspec.structs.replace(config, base_model=base.origin, tokenizer=folder, **_knobs(model))
+
+
+def _find(config: Config, reporter: Reporter) -> BaseModel:
+    text = config.base_model
+    if text.startswith(preset_run.PREFIX):
+        text = str(preset_run.find_or_train(text.removeprefix(preset_run.PREFIX), config.device, reporter))
+    return source.resolve(text, reporter, config.hub_endpoint, config.hub_send_token)
+
+
+def copy_files(config: Config, target: Path) -> None:
+    """Copy the configuration and the tokenizer of the base model that `apply_base_model` found. Raises `OSError`."""
+    for name in (TOKENIZER_FILE, *COMPANION_FILES, source.CONFIG_FILE):  # the last one marks a complete copy
+        file = Path(config.tokenizer, name)
+        if file.is_file() and file != target / name:
+            files.write_atomic(target / name, file.read_bytes())
+
+
+def find_copy(target: Path) -> Path | None:
+    """The folder to which `copy_files` copied; None: it did not."""
+    return target if (target / source.CONFIG_FILE).is_file() else None
 
 
 def _warn_of_learning_rate(config: Config, model: LanguageModelConfig, reporter: Reporter) -> None:

@@ -5,6 +5,7 @@
         events.jsonl    all events, append-only
         log.txt         output of libraries, and tracebacks
         tokenizer.json  tokenizer of this run; also tokenizer_config.json
+        base_model/     with full tuning: configuration and tokenizer of the base model, which a resume reads
         checkpoints/    see checkpoint_dir.py
         run.lock        PID and start time of the trainer
 
@@ -59,6 +60,7 @@ class RunDir:
         self.events = path / "events.jsonl"
         self.log = path / "log.txt"
         self.tokenizer = path / "tokenizer.json"
+        self.base_model = path / "base_model"
         self.checkpoints = path / "checkpoints"
         self.lock = path / "run.lock"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_core import __version__, protocol
-from trainer_core.base_model.configure import apply_base_model, without_found_folder
+from trainer_core.base_model.configure import apply_base_model, copy_files, find_copy, without_found_folder
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import PreparedData, prepare
@@ -81,14 +81,14 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             try:
                 context.emit(_hello_event(plan, device, precision.name, first_step))
                 context.set_phase("loading" if config.base_model else "preparing")
-                config = _apply_base_model(config, context, resumes=source is not None)
+                config = _apply_base_model(config, context, plan, source)
                 context.set_phase("preparing")
                 prepared = prepare(config, context)
                 config = choose_batch(config, prepared, context, source is None)
                 ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
                 if config.base_model:
                     context.set_phase("loading")
-                trainer = Trainer(config, prepared, run, context, device, precision, ranks)
+                trainer = Trainer(config, prepared, run, context, device, precision, ranks, source)
                 if source is not None:
                     trainer.resume(source)
                 trainer.set_up()
@@ -97,6 +97,9 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
                 raise
             run.write_config(without_found_folder(config))
             _copy_tokenizer(run, prepared)
+            if config.base_model and config.method == "full":
+                with files.translate_os_errors(run.path):
+                    copy_files(config, run.base_model)
             context.emit(_ready_event(trainer, prepared))
             if config.use_wandb:
                 _add_wandb(job, run)
@@ -110,11 +113,13 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             context.emit(done)
 
 
-def _apply_base_model(config: Config, context: RunContext, resumes: bool) -> Config:
+def _apply_base_model(config: Config, context: RunContext, plan: RunPlan, source: Path | None) -> Config:
+    """`source`: the checkpoint to resume. With full tuning it has all weights, and the base model may be gone."""
+    run = RunDir(plan.checkpoint.parent.parent) if plan.checkpoint else plan.run
     try:
-        return apply_base_model(config, context)
+        return apply_base_model(config, context, find_copy(run.base_model) if source else None)
     except TraindeckError as error:
-        if resumes and error.code == "base_model.not_found":
+        if source is not None and error.code == "base_model.not_found":
             raise TraindeckError("resume.no_base", error.code, base=config.base_model) from error
         raise
 

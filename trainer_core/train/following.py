@@ -112,9 +112,10 @@ def _train(ranks: Joined) -> None:
     ranks.use_gpus(device)
     prepared = _prepared(order["data"], config, ranks.rank)
     precision = Precision.from_name(order["precision"], device)
-    trainer = TrainingStep(config, prepared, run, RunContext(EventDispatcher()), device, precision, ranks)
-    if order["source"]:
-        trainer.resume(Path(order["source"]))
+    source = Path(order["source"]) if order["source"] else None
+    trainer = TrainingStep(config, prepared, run, RunContext(EventDispatcher()), device, precision, ranks, source)
+    if source is not None:
+        trainer.resume(source)
     trainer.set_up()
     obey(trainer, ranks, taken)
 

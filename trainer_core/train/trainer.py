@@ -50,8 +50,9 @@ class Trainer(TrainingStep):
         device: torch.device,
         precision: Precision,
         ranks: Ranks = ALONE,
+        source: Path | None = None,
     ) -> None:
-        super().__init__(config, prepared, run, context, device, precision, ranks)
+        super().__init__(config, prepared, run, context, device, precision, ranks, source)
         self.sample_writer = SampleWriter(self.model, prepared, config, context)
         self.checkpointer = AsyncCheckpointer(config, run, context, device, self.clock)
         self.reports = StepReporter(config, context, self.model, device, precision, self.bad_steps.monitor)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from trainer_core import protocol
-from trainer_core.base_model.source import resolve
+from trainer_core.base_model.source import BaseModel, read_config, resolve
+from trainer_core.base_model.weight_files import find_weights
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
@@ -68,12 +69,14 @@ class TrainingStep:
         device: torch.device,
         precision: Precision,
         ranks: Ranks = ALONE,
+        source: Path | None = None,
     ) -> None:
+        """`source`: checkpoint that `resume` will load. With all weights, it replaces the base model."""
         self.config, self.prepared, self.run_dir, self.context = config, prepared, run, context
         self.device, self.precision, self.ranks = device, precision, ranks
         self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.telemetry = ranks.rank == 0
-        self.model, base = self._build_model()
+        self.model, base = self._build_model(source)
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
@@ -98,11 +101,10 @@ class TrainingStep:
         self._consistent = True  # weights and counters are consistent; false during the optimizer update
         self._rng_states: dict[str, Tensor] = {}  # before a step with dropout
 
-    def _build_model(self) -> tuple[LanguageModel, dict[str, Any]]:
+    def _build_model(self, source: Path | None) -> tuple[LanguageModel, dict[str, Any]]:
         """The model to train, with the weights of its base model, and what checkpoints record of that."""
-        config, base = self.config, None
-        if config.base_model and self.loads_base_model:
-            base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
+        config = self.config
+        base, recorded = self._find_base(source)
         shape = model_config_of(config, self.prepared.vocab_size)
         tuning = tuning_of(config)
         model: LanguageModel
@@ -119,7 +121,17 @@ class TrainingStep:
         if isinstance(model, TransformersModel):
             self._check_transformers_model(model)
         adapters.set_up_tuning(model, tuning)
-        return model, adapter_checkpoint.base_of(base) if base is not None else {}
+        return model, recorded
+
+    def _find_base(self, source: Path | None) -> tuple[BaseModel | None, dict[str, Any]]:
+        config = self.config
+        if not config.base_model or not self.loads_base_model:
+            return None, {}
+        if source is not None and not adapters.is_adapter(source):
+            base = BaseModel(source, read_config(source), str(source), find_weights(source))
+            return base, checkpoint.read_base(source)
+        base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
+        return base, adapter_checkpoint.base_of(base)
 
     def _check_transformers_model(self, model: TransformersModel) -> None:
         """Warn, and raise `model.incompatible` or `model.no_documents`."""

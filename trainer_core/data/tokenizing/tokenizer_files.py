@@ -28,6 +28,7 @@ from trainer_core.data.tokenizing import conversations
 from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.messages import TraindeckError
 
+TOKENIZER_FILE: Final = "tokenizer.json"
 CONFIG_FILE: Final = "tokenizer_config.json"
 TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"
 COMPANION_FILES: Final = (CONFIG_FILE, "special_tokens_map.json", "chat_template.jinja", TOOL_TEMPLATE_FILE)
@@ -40,7 +41,7 @@ def find_tokenizer(location: str) -> Path:
     """The tokenizer.json at a path or in a folder; raises `data.bad_tokenizer`."""
     path = Path(location).expanduser()
     if path.is_dir():
-        path = path / "tokenizer.json"
+        path = path / TOKENIZER_FILE
     if not path.is_file():
         raise bad_tokenizer_error(path, "there is no such file")
     return path
