@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.core.test_fine_tuning import base_folder, command, fine_tune
+from tests.core.test_transformers_models import base_folder as transformers_folder
 from tests.core.trainer_process import finish, start, text_file
 from tests.faults.test_bad_input import expect_error
 from tests.hub_server import Hub, serve
@@ -38,11 +39,12 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def change_weight(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> str:
-    """Change one weight of the second file. Returns its name."""
-    weights = load_file(folder / SHARD)
+    """Change one weight of the last file. Returns its name."""
+    file = max(folder.glob("model*.safetensors"))
+    weights = load_file(file)
     name = sorted(weights)[0]
     weights[name] = change(weights[name])
-    save_file(weights, folder / SHARD, {"format": "pt"})
+    save_file(weights, file, {"format": "pt"})
     return name
 
 
@@ -66,7 +68,12 @@ def remove_shard(folder: Path) -> str:
 def change_config(folder: Path, **values: object) -> str:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, **values}), encoding="utf-8")
-    return str(values["model_type"])
+    return str(next(iter(values.values())))
+
+
+def remove_tokenizer(folder: Path) -> str:
+    (folder / "tokenizer.json").unlink()
+    return "tokenizer.json"
 
 
 def add_adapter_of_another_model(folder: Path) -> str:
@@ -107,6 +114,34 @@ def test_an_unusable_folder_is_refused(
     cause = damage(folder)
     error = expect_error(fine_tune(tmp_path, folder, text_file(tmp_path), "run"), code, exit_code)
     assert error.params["path"] == str(folder)
+    assert cause in json.dumps(error.params)
+
+
+@pytest.fixture(scope="module")
+def mixtral(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A usable model that transformers computes, with weights under other names than in its code."""
+    return transformers_folder(tmp_path_factory.mktemp("models") / "base", "mixtral")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "exit_code"),
+    [
+        (remove_weights, "base_model.no_weights", 4),
+        (remove_tokenizer, "base_model.missing_file", 4),
+        (lambda folder: change_weight(folder, lambda weight: weight[:-1].clone()), "base_model.mismatch", 4),
+        (lambda folder: change_weight(folder, lambda weight: weight * torch.nan), "base_model.not_finite", 4),
+        (lambda folder: change_weight(folder, lambda weight: weight.to(torch.int8)), "base_model.mismatch", 4),
+        (lambda folder: change_config(folder, hidden_size="wide"), "model.bad_config", 2),
+        (lambda folder: change_config(folder, hidden_act="no_such_activation"), "model.bad_config", 2),
+    ],
+    ids=["no weights", "tokenizer", "shape", "nan", "dtype", "size", "activation"],
+)
+def test_an_unusable_folder_of_a_model_of_transformers_is_refused(
+    tmp_path: Path, mixtral: Path, damage: Callable[[Path], str], code: str, exit_code: int
+) -> None:
+    folder = shutil.copytree(mixtral, tmp_path / "模型 damaged")
+    cause = damage(folder)
+    error = expect_error(fine_tune(tmp_path, folder, text_file(tmp_path), "run"), code, exit_code)
     assert cause in json.dumps(error.params)
 
 

@@ -28,8 +28,9 @@ def apply_base_model(config: Config, reporter: Reporter, copied: Path | None = N
 
     `copied`: what `copy_files` wrote, which replaces the base model.
 
-    Raises what `source.resolve` and `preset_run.find_or_train` raise, `model.unsupported`, `model.tokenizer_given`,
-    `model.too_few_positions`, `config.lora_without_base` or `config.qlora_transformers`.
+    Raises what `source.resolve` and `preset_run.find_or_train` raise, `base_model.missing_file`, `model.unsupported`,
+    `model.bad_config`, `model.tokenizer_given`, `model.too_few_positions`, `config.lora_without_base` or
+    `config.qlora_transformers`.
     """
     if not config.base_model:
         if config.method != "full":
@@ -37,6 +38,8 @@ def apply_base_model(config: Config, reporter: Reporter, copied: Path | None = N
         return config
     base = BaseModel(copied, source.read_config(copied), config.base_model, ()) if copied else _find(config, reporter)
     folder = str(base.folder)
+    if not (base.folder / TOKENIZER_FILE).is_file():
+        raise TraindeckError("base_model.missing_file", path=folder, file=TOKENIZER_FILE)
     if config.tokenizer and Path(config.tokenizer) != base.folder:
         raise TraindeckError("model.tokenizer_given", tokenizer=config.tokenizer, path=folder)
     model = hf_config.from_hf_config(base.config, folder)

@@ -59,7 +59,7 @@ def load_weights(
     """
     headers = _read_headers(base)
     if isinstance(model, TransformersModel) and not _has_names_of(headers, model):
-        _load_renamed(base, model, new_tokens)
+        _load_renamed(base, headers, model, new_tokens)
         return
     targets, vocabulary = _match(base, headers, model), model.vocabulary_weights()
     all_entries = [entry for entries in headers.values() for entry in entries.values()]
@@ -85,9 +85,18 @@ def _has_names_of(headers: Mapping[Path, Mapping[str, TensorEntry]], model: Lang
     return all(entries.keys() <= names for entries in headers.values())
 
 
-def _load_renamed(base: BaseModel, model: TransformersModel, new_tokens: Iterable[int]) -> None:
+def _load_renamed(
+    base: BaseModel,
+    headers: Mapping[Path, Mapping[str, TensorEntry]],
+    model: TransformersModel,
+    new_tokens: Iterable[int],
+) -> None:
     """Load weights that older or other programs named, as transformers translates them."""
     try:
+        for entries in headers.values():
+            for name, entry in entries.items():
+                if name.endswith(".weight"):  # others may be masks, which are not loaded
+                    _require_dtype(name, entry)
         weights = model.read_folder(base.folder, base.config)
     except ValueError as error:
         raise TraindeckError("base_model.mismatch", path=str(base.folder), reason=str(error)) from error
@@ -146,10 +155,14 @@ def match(entries: Mapping[str, TensorEntry], model: LanguageModel, rows: int | 
             wanted = (rows, *wanted[1:])
         if entry.shape != wanted:
             raise WeightMismatchError(f"“{name}” {list(entry.shape)} → {list(weight.shape)}")
-        if entry.dtype not in DTYPES:
-            raise WeightMismatchError(f"the dtype of “{name}” is not supported: {entry.dtype}")
+        _require_dtype(name, entry)
         matched[name] = weight
     return matched
+
+
+def _require_dtype(name: str, entry: TensorEntry) -> None:
+    if entry.dtype not in DTYPES:
+        raise WeightMismatchError(f"the dtype of “{name}” is not supported: {entry.dtype}")
 
 
 def read_tensors(

@@ -137,7 +137,7 @@ def is_decoder(values: dict[str, Any]) -> bool:
 def from_hf_config(values: dict[str, Any], path: str) -> LanguageModelConfig:
     """The architecture in a `config.json`. `max_seq_len` is that of a checkpoint of ours, otherwise all positions.
 
-    Raises `model.unsupported` for what is not computed, `model.not_causal`, and `checkpoint.mismatch` for impossible
+    Raises `model.unsupported` for what is not computed, `model.not_causal`, and `model.bad_config` for impossible
     sizes.
     """
     return read_decoder(values, path) if is_decoder(values) else transformers_config.read(values, path)
@@ -178,7 +178,7 @@ def _read_attention(found: HfValues, family: Family) -> AttentionConfig:
     divides = found.values.get("head_dim") is not None or width % heads == 0
     if not divides or heads % kv_heads:
         reason = f"hidden_size: {width}, num_attention_heads: {heads}, num_key_value_heads: {kv_heads}"
-        raise TraindeckError("checkpoint.mismatch", path=found.path, reason=reason)
+        raise TraindeckError("model.bad_config", path=found.path, reason=reason)
     head_dim = found.size("head_dim", width // heads)
     if head_dim % 2:  # rotary positions need pairs
         raise found.unsupported("head_dim", head_dim)

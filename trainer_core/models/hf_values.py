@@ -74,4 +74,4 @@ class HfValues:
 
     def _implausible(self, name: str) -> TraindeckError:
         reason = f"{self.prefix}{name}: {self.values.get(name)!r:.40}"
-        return TraindeckError("checkpoint.mismatch", path=self.path, reason=reason)
+        return TraindeckError("model.bad_config", path=self.path, reason=reason)

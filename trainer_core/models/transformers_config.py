@@ -22,7 +22,7 @@ def read(values: dict[str, Any], path: str) -> TransformersConfig:
     """The architecture in a `config.json`, for a causal language model of text.
 
     Raises `model.unsupported` for an architecture that transformers does not have, `model.not_causal` for another kind
-    of model, and `checkpoint.mismatch` for impossible values.
+    of model, and `model.bad_config` for impossible values.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -50,10 +50,12 @@ def read(values: dict[str, Any], path: str) -> TransformersConfig:
 def hf_config(values: dict[str, Any], path: str) -> Any:
     """The `PreTrainedConfig` of a `config.json`, without special tokens, which may be outside of the vocabulary.
 
-    Raises `model.unsupported` or `checkpoint.mismatch`.
+    Raises `model.unsupported` or `model.bad_config`.
     """
     from transformers import CONFIG_MAPPING
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise HfValues(values, path).unsupported("model_type")
@@ -61,7 +63,13 @@ def hf_config(values: dict[str, Any], path: str) -> Any:
         cls: Any = CONFIG_MAPPING[kind]
         return cls(**_architecture(values), bos_token_id=None, eos_token_id=None, pad_token_id=None)
     except Exception as error:  # of any type, for values that the class does not accept
-        raise TraindeckError("checkpoint.mismatch", path=path, reason=f"{error!s:.200}") from error
+        raise bad_config_error(path, error) from error
+
+
+def bad_config_error(path: str, error: Exception) -> TraindeckError:
+    """`model.bad_config` for an error of transformers, on one line."""
+    reason = " ".join(str(error).split())
+    return TraindeckError("model.bad_config", path=path, reason=f"{type(error).__name__}: {reason:.200}")
 
 
 def _architecture(values: dict[str, Any]) -> dict[str, Any]:

@@ -158,11 +158,15 @@ class TransformersModel(LanguageModel):
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,
             )
         except (RuntimeError, LookupError, TypeError, OSError) as error:
             raise ValueError(f"{error!s:.200}") from error
         if info["missing_keys"]:
             raise ValueError(f"“{min(info['missing_keys'])}” is missing")
+        if info["mismatched_keys"]:
+            name, actual, expected = min(info["mismatched_keys"])
+            raise ValueError(f"“{name}” {list(actual)} → {list(expected)}")
         return loaded.state_dict()  # type: ignore[no-any-return]
 
     def save_folder(self, folder: Path, dtype: torch.dtype) -> None:
@@ -174,13 +178,15 @@ def _build(config: TransformersConfig, initialize: bool, dtype: torch.dtype) -> 
     import transformers
 
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     hf_config = transformers_config.hf_config(config.values, str(config.values["model_type"]))
     for name, value in vars(hf_config).items():  # random numbers are drawn only as the setting `dropout` says
         if isinstance(value, float) and ("drop" in name or "jitter" in name):
             setattr(hf_config, name, 0.0)
-    with contextlib.nullcontext() if initialize else _no_init_weights():
-        inner: Any = transformers.AutoModelForCausalLM.from_config(hf_config, dtype=dtype)  # type: ignore[no-untyped-call]
+    try:
+        with contextlib.nullcontext() if initialize else _no_init_weights():
+            inner: Any = transformers.AutoModelForCausalLM.from_config(hf_config, dtype=dtype)  # type: ignore[no-untyped-call]
+    except (LookupError, TypeError, ValueError, AttributeError, AssertionError, ImportError) as error:
+        raise transformers_config.bad_config_error(str(config.values["model_type"]), error) from error
     inner.tie_weights()
     for module in inner.modules():
         if isinstance(module, nn.Dropout):

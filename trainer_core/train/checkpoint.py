@@ -238,7 +238,7 @@ def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
 
 
 def read_shape(folder: Path) -> LanguageModelConfig:
-    """Read the model configuration of a checkpoint. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    """Read the model configuration of a checkpoint. Raises as `from_hf_config`, and `checkpoint.damaged`."""
     with _errors_as_damage(folder):
         return hf_config.from_hf_config(_read_json(folder, "config.json"), str(folder))
 
