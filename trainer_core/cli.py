@@ -115,7 +115,10 @@ def _worker_rank() -> RankInfo | None:
 @knob_flags
 @click.pass_context
 def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
-    """Read the data, train its tokenizer, fill the token cache and report on the data, without training a model."""
+    """Read the data, train its tokenizer, fill the token cache and report on the data.
+
+    Trains no model, except for a base model preset:NAME that does not exist yet.
+    """
     with _command_context(flags) as job:
         config = run_plan.build_config(flags)
         from trainer_core.base_model.configure import apply_base_model

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.core.trainer_process import entered_phase, finish, read_until, send, start
+from tests.core.trainer_process import entered_phase, finish, read_until, run, send, start
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 
-PRESET = ("train", "--preset", "quickstart_finetune", "--device", "cpu")
+PRESET = ("--preset", "quickstart_finetune", "--device", "cpu")
 
 
-def start_controlled(home: Path) -> subprocess.Popen[bytes]:
-    return start(home, *PRESET, "--control", "stdin", stdin=subprocess.PIPE)
+def start_controlled(home: Path, *command: str) -> subprocess.Popen[bytes]:
+    return start(home, *command, *PRESET, "--control", "stdin", stdin=subprocess.PIPE)
 
 
 def reached_base_step(step: int) -> Callable[[protocol.AnyEvent], bool]:
@@ -40,7 +40,7 @@ def events_of(run: Path) -> list[protocol.AnyEvent]:
 
 @pytest.mark.timeout(300)
 def test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resumes(tmp_path: Path) -> None:
-    process = start_controlled(tmp_path)
+    process = start_controlled(tmp_path, "train")
     read_until(process, entered_phase("training_base"))
     read_until(process, reached_base_step(3))
     send(process, protocol.Pause())
@@ -60,7 +60,7 @@ def test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resu
     assert (base.state, base.resumable) == ("stopped", True)
     assert base.step >= 5
 
-    process = start_controlled(tmp_path)
+    process = start_controlled(tmp_path, "train")
     read_until(process, reached_base_step(base.step + 1))
     process.kill()
     process.communicate()
@@ -72,9 +72,27 @@ def test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resu
     assert resumed == [None, base.step]
 
 
+@pytest.mark.timeout(300)
+def test_check_and_preparation_train_the_base_first_and_generation_names_the_command(tmp_path: Path) -> None:
+    step = 0
+    for command in (("check",), ("prepare",), ("prepare", "--preview")):
+        process = start_controlled(tmp_path, *command)
+        read_until(process, reached_base_step(step + 1))
+        send(process, protocol.Stop())
+        stopped = finish(process)
+        assert stopped.code == 3, stopped.stderr
+        [base] = runs_of(tmp_path, "quickstart_sft")
+        assert base.resumable
+        assert base.step > step
+        step = base.step
+    result = run(tmp_path, "generate", "preset:quickstart_sft", "--prompt", "Sure?")
+    assert result.code == 2
+    assert "`train --preset NAME` trains the model of a preset." in result.stderr
+
+
 @pytest.mark.timeout(1500)
 def test_the_quick_start_of_fine_tuning_teaches_what_the_base_did_not_know(tmp_path: Path) -> None:
-    result = finish(start(tmp_path, *PRESET, "--output", "json"), timeout=1400)
+    result = finish(start(tmp_path, "train", *PRESET, "--output", "json"), timeout=1400)
     assert result.code == 0, result.stderr
     evals = result.events_of(protocol.Eval)
     assert evals[0].step == 0
