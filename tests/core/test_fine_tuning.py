@@ -41,7 +41,10 @@ SHORT = (
     "--cpu-threads", "1", "--device", "cpu", "--restarts", "0", "--compile", "off",
 )
 STEPS = 60
-LONG = ("--max-steps", str(STEPS), "--eval-steps", "30", "--save-steps", "5", "--lora-dropout", "0.1")
+LONG = (
+    "--max-steps", str(STEPS), "--eval-steps", "30", "--sample-steps", "30", "--sample-tokens", "16",
+    "--save-steps", "5", "--lora-dropout", "0.1",
+)
 # fmt: on
 ARCHITECTURES = {
     "llama3": ("LlamaConfig", {"rope_theta": 500_000.0}),
@@ -125,12 +128,20 @@ def expect_same_run(home: Path, name: str, resumed: TrainerResult, whole: Traine
     """The resumed run is bit-identical to the uninterrupted one, named "whole". Returns its last checkpoint."""
     assert resumed.losses
     assert resumed.losses.items() <= whole.losses.items()
+    assert evaluations(resumed).items() <= evaluations(whole).items()
     folder, expected = (checkpoint_at(home, one, STEPS) for one in (name, "whole"))
     files = [file.name for file in expected.glob("*.safetensors")]
     assert len(files) == 2
     for file in files:
         assert (folder / file).read_bytes() == (expected / file).read_bytes(), file
     return folder
+
+
+def evaluations(result: TrainerResult) -> dict[int, tuple[object, ...]]:
+    """Loss, exact match and generated texts by step."""
+    samples, evals = result.events_of(protocol.Sample), result.events_of(protocol.Eval)
+    texts = {one.step: [sample.text for sample in samples if sample.step == one.step] for one in evals}
+    return {one.step: (one.loss, one.exact_match, texts[one.step]) for one in evals}
 
 
 def expect_same_model(before: Any, checkpoint: Path, exported: Path) -> None:
