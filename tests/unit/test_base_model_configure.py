@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,12 @@ SMALL = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
     "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+
+
+def write_base(folder: Path, config: dict[str, Any]) -> Path:
+    base = write_model(folder / "model", config)
+    (base / "tokenizer.json").touch()
+    return base
 
 
 class Warnings(Reporter):
@@ -39,7 +46,7 @@ class Warnings(Reporter):
 def test_the_learning_rate_of_the_other_method_is_reported(
     tmp_path: Path, method: str, rate: float, hidden_size: int, is_unusual: bool
 ) -> None:
-    base = write_model(tmp_path / "model", {**SMALL, "hidden_size": hidden_size})
+    base = write_base(tmp_path, {**SMALL, "hidden_size": hidden_size})
     found = Warnings()
     config = Config(base_model=str(base), method=method, learning_rate=rate)  # type: ignore[arg-type]
     apply_base_model(config, found)
@@ -51,7 +58,7 @@ def test_the_window_disables_the_settings_that_a_base_model_determines(tmp_path:
         **SMALL, "model_type": "qwen3", "hidden_size": 320, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
         "rope_theta": 1e6, "tie_word_embeddings": False,
     }  # fmt: skip
-    config = Config(base_model=str(write_model(tmp_path / "model", qwen)))
+    config = Config(base_model=str(write_base(tmp_path, qwen)))
     applied = apply_base_model(config, Warnings())
     changed = {name for name in Config.__struct_fields__ if getattr(applied, name) != getattr(config, name)}
     assert changed - NEW_MODEL_KNOBS == {"tokenizer"}
