@@ -113,7 +113,7 @@ SMOKE: Final = (
     "core/test_ranks.py::test_two_ranks_equal_a_single_process",
     "core/test_engine_compiled.py::test_a_run_is_eager_if_the_compiler_fails",
     "core/test_fast_paths.py::test_a_damaged_cache_is_ignored",
-    "core/test_automatic_batch.py::test_an_automatic_batch_size_is_stored_and_a_resume_is_exact",
+    "core/test_automatic_batch.py::test_automatic_settings_are_stored_and_a_resume_is_exact",
     "core/test_exact_resume.py::test_a_resume_after_a_stop_is_exact",
     "core/test_resume_position.py::test_a_resume_past_the_requested_length_is_rejected_without_changes",
     "core/test_exact_resume_packed.py::test_a_packed_run_resumes_exactly",

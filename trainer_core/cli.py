@@ -80,10 +80,10 @@ def train(ctx: click.Context, /, supervisor_pid: int | None, **flags: Any) -> No
         child_process.exit_with_parent(supervisor_pid, graceful=True)
     with _command_context(flags) as job:
         plan = run_plan.plan_run(flags)  # report mistakes before torch is loaded
-        from trainer_core.check.command import choose_batch
+        from trainer_core.check.command import choose_settings
         from trainer_core.train.build import train as start
 
-        start(plan, job, choose_batch)
+        start(plan, job, choose_settings)
     ctx.exit(job.exit_code)
 
 

@@ -133,7 +133,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cuda_graphs: Annotated[Literal["auto", "on", "off"], knob("hardware")] = "auto"
     attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "flash2", "flash3"], knob("hardware")] = "auto"
     chunked_loss: Annotated[Literal["auto", "on", "off"], knob("hardware")] = "auto"
-    activation_checkpointing: Annotated[Literal["off", "selective", "full"], knob("hardware")] = "off"
+    activation_checkpointing: Annotated[Literal["auto", "off", "selective", "full"], knob("hardware")] = "off"
+    checkpointed_layers: Annotated[int, knob("hardware", ge=0, le=10_000)] = 0
     activation_memory_budget: Annotated[float, knob("hardware", ge=0.0, le=1.0)] = 1.0
     tf32: Annotated[bool, knob("hardware")] = True
     num_workers: Annotated[int, knob("hardware", unit="processes", ge=-1, le=64)] = -1
@@ -172,6 +173,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def effective_batch(self) -> int:
         """Sequences per optimizer update, over all ranks."""
         return self.batch_size * self.gradient_accumulation_steps
+
+    @property
+    def checkpointing(self) -> tuple[Literal["off", "selective", "full"], int]:
+        """Mode of activation checkpointing, and its layers (0: all)."""
+        mode = self.activation_checkpointing
+        return "off" if mode == "auto" else mode, self.checkpointed_layers
+
+    @property
+    def needs_measurement(self) -> bool:
+        """Whether real steps determine a setting."""
+        return self.auto_batch or self.activation_checkpointing == "auto"
 
     @property
     def uses_dropout(self) -> bool:

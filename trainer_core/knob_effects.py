@@ -20,7 +20,7 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
         "lora_dropout", "lora_embeddings",
     ),
     "less": (
-        "tie_embeddings", "chunked_loss", "activation_checkpointing", "low_memory",
+        "tie_embeddings", "chunked_loss", "activation_checkpointing", "checkpointed_layers", "low_memory",
     ),
     "faster": (
         "token_cache", "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
@@ -29,8 +29,8 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "slower": (
         "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "dropout", "qk_norm", "deterministic",
-        "activation_checkpointing", "low_memory", "eval_batches", "eval_examples", "eval_max_new_tokens",
-        "sample_tokens", "lora_rank", "lora_dropout", "lora_embeddings",
+        "activation_checkpointing", "checkpointed_layers", "low_memory", "eval_batches", "eval_examples",
+        "eval_max_new_tokens", "sample_tokens", "lora_rank", "lora_dropout", "lora_embeddings",
     ),
     "depends": (
         "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "ranks", "mixed_precision",

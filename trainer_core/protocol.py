@@ -337,6 +337,7 @@ class MeasuredSettings(msgspec.Struct, kw_only=True):
     batch_size: int  # sequences per micro-batch
     gradient_accumulation_steps: int  # micro-batches per update
     activation_checkpointing: Literal["off", "selective", "full"]  # the knob
+    checkpointed_layers: int = 0  # the knob
     chunked_loss: Literal["auto", "on", "off"]  # the knob
     fits: bool  # False: out of memory
     peak: int | None = None  # device memory (of a GPU, otherwise of the process); None: out of memory

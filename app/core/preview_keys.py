@@ -27,7 +27,9 @@ _NOT_CHECKED: Final = frozenset(
         "save_steps", "restarts",
     )
 )  # fmt: skip
-_OFFERED_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")
+_OFFERED_KEYS: Final = (
+    "batch_size", "gradient_accumulation_steps", "activation_checkpointing", "checkpointed_layers", "chunked_loss",
+)  # fmt: skip
 
 
 def preview_key(values: Mapping[str, Any], data: Sequence[str]) -> PreviewKey:

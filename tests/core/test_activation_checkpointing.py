@@ -69,6 +69,18 @@ def test_full_checkpointing_saves_fewer_activations(model: Decoder) -> None:
     assert saved_bytes(model) < expected / 3
 
 
+def test_fewer_checkpointed_layers_save_more_activations_and_change_no_gradient(model: Decoder) -> None:
+    expected, _ = loss_and_gradients(model, model)
+    sizes = []
+    for layers in (1, 2, 3):
+        checkpoint_activations(model, "full", layers)
+        assert all(map(torch.equal, loss_and_gradients(model, model)[0], expected))
+        sizes.append(saved_bytes(model))
+    assert sizes[0] > sizes[1] > sizes[2]
+    checkpoint_activations(model, "full")
+    assert saved_bytes(model) == sizes[2]
+
+
 class OperationCounter(torch.utils._python_dispatch.TorchDispatchMode):
     """Counts matrix products and SiLU activations."""
 

@@ -1,4 +1,4 @@
-"""`--batch-size auto`: trial steps select the micro-batch before a run starts."""
+"""`--batch-size auto` and `--activation-checkpointing auto`: trial steps determine the values before a run starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from trainer_core import protocol
 from trainer_core.system import files
 
 
-def test_an_automatic_batch_size_is_stored_and_a_resume_is_exact(tmp_path: Path) -> None:
+def test_automatic_settings_are_stored_and_a_resume_is_exact(tmp_path: Path) -> None:
     data, file = text_file(tmp_path), tmp_path / "mine.yaml"
     file.write_text("batch_size: 2\n", encoding="utf-8")
     small = ("--max-steps", "6", "--save-steps", "3", "--eval-steps", "0", "--sample-tokens", "2", "--keep-last", "9")
-    flags = (*TINY, "--batch-size", "auto", *small, "--data", str(data))
+    automatic = ("--batch-size", "auto", "--activation-checkpointing", "auto")
+    flags = (*TINY, *automatic, *small, "--data", str(data))
     first = run(tmp_path, "--config", str(file), *flags, "--run-dir", str(tmp_path / "a"))
     assert first.code == 0
     chosen = report_of(first).chosen
@@ -24,6 +25,7 @@ def test_an_automatic_batch_size_is_stored_and_a_resume_is_exact(tmp_path: Path)
     assert progress[:2] == [("checking", 0), ("checking", 1)], "progress is reported"
     stored = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text(encoding="utf-8"))
     assert stored["auto_batch"] is False
+    assert stored["activation_checkpointing"] == "off"  # memory suffices
     assert (stored["batch_size"], stored["gradient_accumulation_steps"]) == (
         chosen.batch_size,
         chosen.gradient_accumulation_steps,

@@ -30,7 +30,6 @@ from tests.core.training import (
 from trainer_core import protocol
 from trainer_core.data.loader import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.models.decoder import call_layer
 from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
@@ -49,7 +48,7 @@ def test_a_run_that_fits_only_after_all_recovery_actions_starts(
     compute = Engine.eager_loss
 
     def eager(self: Engine, batch: Batch, *grad_scale: Any) -> torch.Tensor:
-        checkpointing = self.model.model.layer_call is not call_layer
+        checkpointing = self.model.model.checkpointing[0] > 0
         fits = checkpointing if required == "checkpointing" else bool(self.smaller_chunk)
         if not fits or batch.input_ids.shape[0] > 1:
             raise torch.OutOfMemoryError(OUT_OF_MEMORY)

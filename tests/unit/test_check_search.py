@@ -30,7 +30,7 @@ class Machine:
     """Simulated machine. Records the measured configurations.
 
     A sequence needs `bytes_each`. Selective activation checkpointing and chunked loss each halve this; full activation
-    checkpointing divides it by four.
+    checkpointing divides it by four, in the checkpointed layers.
     """
 
     def __init__(self, bytes_each: int, speed: Callable[[Config], float] = lambda config: config.batch_size) -> None:
@@ -39,7 +39,9 @@ class Machine:
 
     def __call__(self, config: Config) -> TrialRun:
         self.measured.append(config)
-        share = {"off": 1.0, "selective": 0.5, "full": 0.25}[config.activation_checkpointing]
+        mode, layers = config.checkpointing
+        saved = {"off": 0.0, "selective": 0.5, "full": 0.75}[mode]
+        share = 1 - saved * (layers or config.n_layers) / config.n_layers
         share *= 0.5 if config.chunked_loss == "on" else 1.0
         peak = int(STATE_BYTES + share * self.bytes_each * config.batch_size)
         return TrialRun(config, trial_result(peak if peak <= FREE_BYTES else None, self.speed(config)))
@@ -93,11 +95,11 @@ def test_nothing_is_measured_if_the_weights_alone_do_not_fit() -> None:
     assert not machine.measured
 
 
-def test_at_most_seven_configurations_are_measured() -> None:
+def test_at_most_nine_configurations_are_measured() -> None:
     for bytes_each in (55, 60, 150, 300, 1500, 3000, 5000):
         machine = Machine(bytes_each)
         search.find_alternatives(machine(Config(batch_size=1024)), machine)
-        assert len(machine.measured) <= 7
+        assert len(machine.measured) <= 9
 
 
 @pytest.mark.parametrize(
@@ -114,20 +116,38 @@ def test_the_fastest_micro_batch_that_leaves_memory_free_is_selected(
     bytes_each: int, speed: Callable[[Config], float], size: int
 ) -> None:
     machine = Machine(bytes_each, speed)
-    found = search.find_fastest(Config(batch_size=16, gradient_accumulation_steps=8, compile="off"), machine)
+    found = search.find_automatic(
+        Config(auto_batch=True, batch_size=16, gradient_accumulation_steps=8, compile="off"), machine
+    )
     assert found.config.batch_size == size
     assert found.config.effective_batch == 128
 
 
 def test_sizes_are_compared_uncompiled_and_the_selected_one_is_measured_as_configured() -> None:
     machine = Machine(10)
-    found = search.find_fastest(Config(batch_size=16, gradient_accumulation_steps=8), machine)
+    found = search.find_automatic(Config(auto_batch=True, batch_size=16, gradient_accumulation_steps=8), machine)
     assert found.config.compile == "auto"
     assert [config.compile for config in machine.measured].count("auto") == 1
 
 
+@pytest.mark.parametrize(
+    ("bytes_each", "mode", "layers"),
+    [
+        (50, "off", 0),
+        (99, "full", 22),
+        (180, "full", 0),  # all layers
+        (400, "full", 0),  # does not fit
+    ],
+)
+def test_automatic_checkpointing_recomputes_as_few_layers_as_memory_allows(
+    bytes_each: int, mode: str, layers: int
+) -> None:
+    config = Config(batch_size=16, n_layers=32, activation_checkpointing="auto", checkpointed_layers=5)
+    assert search.find_automatic(config, Machine(bytes_each)).config.checkpointing == (mode, layers)
+
+
 def test_if_nothing_fits_the_smallest_batch_is_reported() -> None:
-    assert search.find_fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
+    assert search.find_automatic(Config(auto_batch=True, batch_size=4), Machine(10_000)).config.batch_size == 1
 
 
 def test_the_check_command_does_not_import_torch() -> None:

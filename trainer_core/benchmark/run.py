@@ -55,12 +55,13 @@ _GPU_BATCH_TOKENS: Final = 16_384  # of a micro-batch that fills a GPU
 
 _UNTUNED: Final[dict[str, Any]] = {
     "batch_size": 12, "mixed_precision": "no", "num_workers": 0, "pin_memory": False, "compile": "off",
-    "cuda_graphs": "off", "attention": "math", "chunked_loss": "off", "activation_checkpointing": "off", "tf32": False,
-    "vocab_multiple": 1, "deterministic": False,
+    "cuda_graphs": "off", "attention": "math", "chunked_loss": "off", "activation_checkpointing": "off",
+    "checkpointed_layers": 0, "tf32": False, "vocab_multiple": 1, "deterministic": False,
 }  # fmt: skip
 _TUNED: Final = (  # to their defaults
     "mixed_precision", "num_workers", "pin_memory", "low_memory", "compile", "cuda_graphs", "attention", "chunked_loss",
     "tf32", "cpu_threads", "deterministic", "activation_checkpointing",
+    "checkpointed_layers",
 )  # fmt: skip
 _SHOWN_KNOBS: Final = (
     "batch_size", "gradient_accumulation_steps", "max_seq_len", "mixed_precision", "num_workers", "compile",

@@ -1,4 +1,4 @@
-"""`check` and the automatic batch size: measures configurations, or reads earlier measurements, and reports.
+"""`check` and automatic settings: measures configurations, or reads earlier measurements, and reports.
 
 No torch, no Qt: a cached report takes no time to import them.
 """
@@ -51,23 +51,26 @@ def run_check(config: Config, context: RunContext, again: bool = False) -> proto
     return report
 
 
-def choose_batch(config: Config, prepared: PreparedData, context: RunContext, new: bool) -> Config:
-    """Replace an automatic batch size of a new run by the fastest one, and emit its report.
+def choose_settings(config: Config, prepared: PreparedData, context: RunContext, new: bool) -> Config:
+    """Replace an automatic batch size and automatic activation checkpointing by measured ones, and emit the report.
 
-    A resumed run keeps the size in `config`.
+    A resumed run keeps the batch size in `config`.
     """
-    if not config.auto_batch:
-        return config
-    plain = msgspec.structs.replace(config, auto_batch=False)
     if not new:
-        return plain
+        config = msgspec.structs.replace(config, auto_batch=False)
+    if not config.needs_measurement:
+        return config
     context.set_phase("checking")
     report = _build_report(config, data.from_prepared(prepared, config, context), context, again=False)
     context.emit(report)
+    chosen = report.chosen
     return msgspec.structs.replace(
-        plain,
-        batch_size=report.chosen.batch_size,
-        gradient_accumulation_steps=report.chosen.gradient_accumulation_steps,
+        config,
+        auto_batch=False,
+        batch_size=chosen.batch_size,
+        gradient_accumulation_steps=chosen.gradient_accumulation_steps,
+        activation_checkpointing=chosen.activation_checkpointing,
+        checkpointed_layers=chosen.checkpointed_layers,
     )
 
 
@@ -75,8 +78,8 @@ def _build_report(config: Config, needs: DataRequirements, context: RunContext, 
     ram = system_memory()
     measure = _CachedMeasurement(needs, context, again)
     alternatives: list[TrialRun] = []
-    if config.auto_batch:
-        chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
+    if config.needs_measurement:
+        chosen = search.find_automatic(config, measure)
     else:
         chosen = measure(config)
         if not chosen.leaves_free:
@@ -117,7 +120,8 @@ def _settings(run: TrialRun) -> protocol.MeasuredSettings:
     return protocol.MeasuredSettings(
         batch_size=config.batch_size,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
-        activation_checkpointing=config.activation_checkpointing,
+        activation_checkpointing=config.checkpointing[0],
+        checkpointed_layers=config.checkpointed_layers,
         chunked_loss=config.chunked_loss,
         fits=result.verdict != "does_not_fit",
         peak=result.peak,

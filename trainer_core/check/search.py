@@ -37,7 +37,18 @@ class TrialRun(NamedTuple):
 Measure = Callable[[Config], TrialRun]
 
 
-def find_fastest(config: Config, measure: Measure) -> TrialRun:
+def find_automatic(config: Config, measure: Measure) -> TrialRun:
+    """Find the values of an automatic micro-batch and of automatic activation checkpointing."""
+    start = _with(config, auto_batch=False)
+    if config.activation_checkpointing == "auto":
+        start = _with(start, activation_checkpointing="off", checkpointed_layers=0)
+    chosen = _find_fastest(start, measure) if config.auto_batch else measure(start)
+    if config.activation_checkpointing == "auto" and not chosen.leaves_free:
+        chosen = _recompute_fewest(measure(_with(chosen.config, activation_checkpointing="full")), measure)
+    return chosen
+
+
+def _find_fastest(config: Config, measure: Measure) -> TrialRun:
     """Find the fastest micro-batch that leaves memory free.
 
     Doubles the configured size while memory and speed allow, else halves it while that is faster. Sizes are compared
@@ -74,10 +85,25 @@ def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
     for candidate in _memory_savings(chosen.config) if chosen.outcome.needed < chosen.outcome.memory_free else ():
         run = measure(candidate)
         if run.leaves_free:
-            return [run]
+            return [_recompute_fewest(run, measure)]
         if run.outcome.verdict == "tight":
             fitting.append(run)
     return sorted(fitting, key=lambda run: -run.tokens_per_s)
+
+
+def _recompute_fewest(run: TrialRun, measure: Measure) -> TrialRun:
+    """Reduce the layers whose activations are recomputed while memory stays free, to a sixteenth of them exactly."""
+    fewest, layers = 0, run.config.n_layers  # too few, enough
+    if run.config.activation_checkpointing != "full" or not run.leaves_free:
+        return run
+    while layers - fewest > max(1, run.config.n_layers // 16):
+        middle = (fewest + layers) // 2
+        candidate = measure(_with(run.config, checkpointed_layers=middle))
+        if candidate.leaves_free:
+            run, layers = candidate, middle
+        else:
+            fewest = middle
+    return run
 
 
 def _memory_savings(config: Config) -> Iterator[Config]:
@@ -88,8 +114,8 @@ def _memory_savings(config: Config) -> Iterator[Config]:
         smaller.append(one)
         one = _smaller(one)
     yield from [*smaller[:2], *smaller[2:][-1:]]
-    smallest = _with(smaller[-1] if smaller else config, activation_checkpointing="full")
-    if config.activation_checkpointing != "full":
+    smallest = _with(smaller[-1] if smaller else config, activation_checkpointing="full", checkpointed_layers=0)
+    if config.activation_checkpointing != "full" or config.checkpointed_layers:
         yield smallest
     if config.chunked_loss != "on":
         yield _with(smallest, chunked_loss="on")

@@ -18,7 +18,9 @@ from trainer_core.messages.amounts import format_bytes
 from trainer_core.protocol import CheckReport, MeasuredSettings
 from trainer_core.texts import get
 
-_COMPARED_KNOBS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")
+_COMPARED_KNOBS: Final = (
+    "batch_size", "gradient_accumulation_steps", "activation_checkpointing", "checkpointed_layers", "chunked_loss",
+)  # fmt: skip
 
 
 def format_check_report(report: CheckReport, language: Language) -> list[str]:

@@ -191,17 +191,11 @@ class SandwichDecoderLayer(DecoderLayer):
         return x + self.dropout(self.post_feedforward_layernorm(out))  # type: ignore[no-any-return]
 
 
-def call_layer(layer: nn.Module, *given: Any) -> Tensor:
-    """Calls a layer without wrapping."""
-    return layer(*given)  # type: ignore[no-any-return]
-
-
 def _checkpointed(options: dict[str, Any], layer: nn.Module, *inputs: Any) -> Tensor:
     """Call a layer and recompute its activations in backward. `options`: of torch's `checkpoint`."""
     if not torch.is_grad_enabled():
-        return call_layer(layer, *inputs)
-    result: Tensor = checkpoint(layer, *inputs, use_reentrant=False, **options)
-    return result
+        return layer(*inputs)  # type: ignore[no-any-return]
+    return checkpoint(layer, *inputs, use_reentrant=False, **options)  # type: ignore[no-any-return]
 
 
 class Backbone(nn.Module):
@@ -214,7 +208,7 @@ class Backbone(nn.Module):
         layer_class = SandwichDecoderLayer if config.norm.sandwich else DecoderLayer
         self.layers = nn.ModuleList(layer_class(config, index) for index in range(config.n_layers))
         self.norm = _build_norm(config.hidden_dim, config.norm)
-        self.layer_call: Callable[..., Tensor] = call_layer  # training may wrap it
+        self.checkpointing: tuple[int, dict[str, Any]] = (0, {})  # arguments of `checkpoint_layers`
         self._slides = tuple(index in config.attention.sliding_layers for index in range(config.n_layers))
         self._add_rotary_table("", config.rope)
         if config.local_rope is not None:
@@ -246,8 +240,10 @@ class Backbone(nn.Module):
             mask, spans = self._window(ids_BT, positions_BT, mask_B1TS, cu_seqlens, cache)
             rotary = inputs[:2] if self.config.local_rope is None else self._rotary("local_", positions, x.dtype)
             local = (*rotary, mask, spans)
-        for layer, slides in zip(self.layers, self._slides, strict=True):
-            x = self.layer_call(layer, x, *(local if slides else inputs), cache)
+        count, options = self.checkpointing
+        for index, (layer, slides) in enumerate(zip(self.layers, self._slides, strict=True)):
+            call = partial(_checkpointed, options, layer) if index < count else layer
+            x = call(x, *(local if slides else inputs), cache)
         if cache is not None:
             cache.advance(length)
         return self.norm(x)  # type: ignore[no-any-return]
@@ -347,8 +343,8 @@ class Decoder(LanguageModel):
         for layer in self.model.layers:
             layer.self_attn.attend = attend  # type: ignore[union-attr]
 
-    def checkpoint_layers(self, options: dict[str, Any] | None) -> None:
-        self.model.layer_call = call_layer if options is None else partial(_checkpointed, options)
+    def checkpoint_layers(self, count: int, options: dict[str, Any]) -> None:
+        self.model.checkpointing = (count, options)
 
     def _scale_residual_projections(self) -> None:
         """Scale the initial matrices that write to the residual path down with depth (GPT-2)."""

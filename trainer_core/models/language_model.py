@@ -75,8 +75,8 @@ class LanguageModel(nn.Module):
         """Set the attention of all layers over whole sequences, where the model has a choice."""
 
     @abstractmethod
-    def checkpoint_layers(self, options: dict[str, Any] | None) -> None:
-        """Recompute the activations of each layer in backward, with `options` of torch's `checkpoint`; None: store."""
+    def checkpoint_layers(self, count: int, options: dict[str, Any]) -> None:
+        """Recompute the activations of the first `count` layers in backward, with `options` of torch's `checkpoint`."""
 
     def forward(self, ids_BT: Tensor, **inputs: Any) -> Tensor:
         """Logits (B, T, V). `inputs`: of `forward_hidden`."""

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import importlib.util
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,11 +136,16 @@ class TransformersModel(LanguageModel):
     def set_attention(self, attend: AttentionFunction) -> None:
         """No effect: transformers selects it."""
 
-    def checkpoint_layers(self, options: dict[str, Any] | None) -> None:
-        if options is None:
+    def checkpoint_layers(self, count: int, options: dict[str, Any]) -> None:
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        if not count:
             self._inner.gradient_checkpointing_disable()
-        else:
-            self._inner.gradient_checkpointing_enable({"use_reentrant": False, **options})
+            return
+        self._inner.gradient_checkpointing_enable({"use_reentrant": False, **options})
+        layers = (module for module in self._inner.modules() if isinstance(module, GradientCheckpointingLayer))
+        for layer in islice(layers, count, None):
+            layer.gradient_checkpointing = False
 
     def train(self, mode: bool = True) -> TransformersModel:
         self._inner.training = self._head_only.training = mode

@@ -32,14 +32,20 @@ EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attent
 )
 
 
-def checkpoint_activations(model: LanguageModel, mode: Literal["off", "selective", "full"]) -> None:
-    """Select what is stored for backward: with `full` only the inputs of layers, with `selective` also the results of
-    matrix products and attention. Gradients equal those of `off`, dropout included. Weights keep their names.
+Mode = Literal["off", "selective", "full"]
+
+
+def checkpoint_activations(model: LanguageModel, mode: Mode, layers: int = 0) -> None:
+    """Select what the first `layers` layers (0: all) store for backward: with `full` only their input, with `selective`
+    also the results of matrix products and attention. Gradients equal those of `off`, dropout included. Weights keep
+    their names.
+
+    The first layers, because backward reaches them when the activations of the others are freed.
     """
     options: dict[str, Any] = {"preserve_rng_state": adapters.has_dropout(model)}
     if mode == "selective":
         options["context_fn"] = partial(create_selective_checkpoint_contexts, _expensive_ops())
-    model.checkpoint_layers(None if mode == "off" else options)
+    model.checkpoint_layers(0 if mode == "off" else layers or model.config.n_layers, options)
 
 
 def _expensive_ops() -> list[Any]:

@@ -41,11 +41,11 @@ from trainer_core.train.engine import fast_paths
 from trainer_core.train.ranks import beside
 from trainer_core.train.trainer import Trainer
 
-ChooseBatch = Callable[[Config, PreparedData, RunContext, bool], Config]
-"""Replaces an automatic batch size; the last argument is False for a resumed run."""
+ChooseSettings = Callable[[Config, PreparedData, RunContext, bool], Config]
+"""Replaces automatic settings by measured ones; the last argument is False for a resumed run."""
 
 
-def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None:
+def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -> None:
     """Train to the end or to a stop, which a `done` event reports before `StopRequested` is raised.
 
     Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs` before a folder is created.
@@ -84,7 +84,7 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
                 config = _apply_base_model(config, context, plan, source)
                 context.set_phase("preparing")
                 prepared = prepare(config, context)
-                config = choose_batch(config, prepared, context, source is None)
+                config = choose_settings(config, prepared, context, source is None)
                 ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
                 if config.base_model:
                     context.set_phase("loading")

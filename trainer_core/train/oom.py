@@ -26,7 +26,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.system.memory import system_memory
-from trainer_core.train import activation_checkpointing
+from trainer_core.train.activation_checkpointing import Mode, checkpoint_activations
 from trainer_core.train.device import limit_to_vram
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.ranks import ALONE, Ranks
@@ -38,6 +38,7 @@ During = Literal["forward", "backward", "evaluation"]
 _DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
 _REVERT_AFTER_STEPS: Final = 64  # steps before the last action is reverted for the first time
 _MAX_REVERT_AFTER_STEPS: Final = 4096
+_ALL_LAYERS: Final[tuple[Mode, int]] = ("full", 0)
 _LOGIT_CHUNK_ROWS: Final = 64  # positions whose logits exist at once, as the last resort
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _REQUESTED: Final = re.compile(r"allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
@@ -181,14 +182,14 @@ class OomRecovery:
             return None
         if self.max_sequences > 1:
             return "halved"
-        if self._config.activation_checkpointing != "full" and "checkpointing" not in self._actions:
+        if self._config.checkpointing != _ALL_LAYERS and "checkpointing" not in self._actions:
             return "checkpointing"
         return "chunked_loss" if "chunked_loss" not in self._actions else None
 
     def _apply(self) -> None:
         """Configure model and engine for the current actions. `Engine.loss` computes halves eagerly by their shape."""
-        mode = "full" if "checkpointing" in self._actions else self._config.activation_checkpointing
-        activation_checkpointing.checkpoint_activations(self._model, mode)
+        checkpointing = _ALL_LAYERS if "checkpointing" in self._actions else self._config.checkpointing
+        checkpoint_activations(self._model, *checkpointing)
         if self.engine is not None:
             self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._actions))
             self.engine.smaller_chunk = _LOGIT_CHUNK_ROWS if "chunked_loss" in self._actions else 0

@@ -166,6 +166,8 @@ class RunHistory:
         """Settings for the same effective batch in half the memory, or for more activation checkpointing."""
         if self.batch_size > 1:
             return self.split_batch(self.batch_size // 2)
+        if self.config.checkpointed_layers:
+            return {"checkpointed_layers": 0}
         more = {"off": "selective", "selective": "full"}.get(self.config.activation_checkpointing)
         return {"activation_checkpointing": more} if more else {}
 

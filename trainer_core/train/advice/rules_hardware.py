@@ -220,7 +220,7 @@ class RepeatedOom(
         if not self._steps or self._steps[-1] != event.step:
             self._steps.append(event.step)
         if event.action == "checkpointing":
-            self._settings["activation_checkpointing"] = "full"
+            self._settings |= {"activation_checkpointing": "full", "checkpointed_layers": 0}
         elif event.action == "chunked_loss":
             self._settings["chunked_loss"] = "on"
         self._settings |= run.split_batch(event.batch_size)

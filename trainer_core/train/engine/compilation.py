@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -39,7 +39,7 @@ from trainer_core.progress import Reporter
 from trainer_core.protocol import FastPath
 from trainer_core.runs import run_dir
 from trainer_core.system import child_process, files
-from trainer_core.train.activation_checkpointing import checkpoint_activations
+from trainer_core.train.activation_checkpointing import Mode, checkpoint_activations
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import measuring
 from trainer_core.train.loss import linear_token_loss, token_loss
@@ -71,7 +71,7 @@ class CompileKey:
     attention: str
     chunk: int
     tuning: dict[str, Any] = field(default_factory=lambda: {"method": "full", "freeze": []})  # `tuning_of`
-    checkpointing: Literal["off", "selective", "full"] = "off"
+    checkpointing: tuple[Mode, int] = ("off", 0)
     memory_budget: float = 1.0
     graphs: bool = False  # use CUDA graphs
     threads: int = 1
@@ -322,7 +322,7 @@ def _compile_for(key: CompileKey) -> None:
     model = build_decoder(device, shape, dtype=dtype)
     set_up_tuning(model, key.tuning)
     model.set_attention(BACKENDS[key.attention].attend)
-    checkpoint_activations(model, key.checkpointing)
+    checkpoint_activations(model, *key.checkpointing)
     batch = example_batch(key)
     compiled = compile_whole(model, key)
     grad_scale = torch.ones((), device=device) if precision.needs_scaler else None

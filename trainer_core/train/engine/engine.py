@@ -93,7 +93,7 @@ class Engine:
             attention=REFERENCE if self.varlen else self.choices["attention"],  # a graph takes a mask
             chunk=self.chunk,
             tuning=tuning_of(config),
-            checkpointing=config.activation_checkpointing,
+            checkpointing=config.checkpointing,
             memory_budget=config.activation_memory_budget,
             threads=torch.get_num_threads() if device.type == "cpu" else 0,
             tf32=uses_tf32(config, device),

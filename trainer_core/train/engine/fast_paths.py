@@ -96,7 +96,7 @@ def run_paths(config: Config, model: LanguageModel, device: torch.device, precis
     measured = _load_measured(device, precision.name).get("fused_adamw")
     if measured is not None:  # a run does not compare it, but always uses it
         paths["fused_adamw"] = msgspec.structs.replace(measured, used=True)
-    muon, mode = config.optimizer == "muon", config.activation_checkpointing
+    muon, mode = config.optimizer == "muon", config.checkpointing[0]
     record("muon", muon, "set" if muon else "off")
     record("activation_checkpointing", mode != "off", "off" if mode == "off" else "set", mode)
     if paths["tf32"].used:

@@ -18,7 +18,7 @@ from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.system import hardware
-from trainer_core.train import activation_checkpointing
+from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.device import Precision, uses_tf32
 from trainer_core.train.engine import compilation, fast_paths, measuring
 from trainer_core.train.engine.compilation import CompileKey
@@ -71,7 +71,7 @@ def build_engine(
         selector.select_threads()
         selector.select_attention(rows, segments or varying)
         selector.select_chunk()
-    activation_checkpointing.checkpoint_activations(model, config.activation_checkpointing)
+    checkpoint_activations(model, *config.checkpointing)
     if device.type == "cuda":
         engine.choices["tf32"] = uses_tf32(config, device)
         torch.cuda.empty_cache()
