@@ -92,7 +92,7 @@ def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
 
 
 def _recompute_fewest(run: TrialRun, measure: Measure) -> TrialRun:
-    """Reduce the layers whose activations are recomputed while memory stays free, to a sixteenth of them exactly."""
+    """Reduce the layers whose activations are recomputed while memory stays free, to within a sixteenth of all."""
     fewest, layers = 0, run.config.n_layers  # too few, enough
     if run.config.activation_checkpointing != "full" or not run.leaves_free:
         return run
