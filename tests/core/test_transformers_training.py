@@ -25,7 +25,7 @@ from trainer_core import protocol
 from trainer_core.generation import generate
 from trainer_core.messages import ExitCode
 
-RESUMED = ("gpt2", "phi3", "mixtral")
+CASES = [("gpt2", "full"), ("gpt2", "lora"), ("phi3", "lora"), ("mixtral", "full")]  # with the method
 PACKED = ("gpt2", "phi3", "gemma2", "mixtral")
 LORA = ("--method", "lora", "--lora-rank", "4", "--learning-rate", "1e-2", "--max-steps", "20")
 
@@ -100,8 +100,7 @@ def test_peft_loads_the_adapter_of_such_a_model(tmp_path: Path, model_type: str)
         torch.testing.assert_close(model(ids), reference(ids).logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("model_type", RESUMED)
+@pytest.mark.parametrize(("model_type", "method"), CASES)
 def test_a_killed_run_of_such_a_model_resumes_exactly(tmp_path: Path, model_type: str, method: str) -> None:
     base = base_folder(tmp_path / "模型 base", model_type)
     options = ("--dropout", "0.1" if model_type == "gpt2" else "0", "--activation-checkpointing", "full")
@@ -118,8 +117,7 @@ def test_a_paused_run_of_such_a_model_resumes_exactly(
     assert "bytes to memory" in (tmp_path / "runs" / "stopped" / "log.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("model_type", RESUMED)
+@pytest.mark.parametrize(("model_type", "method"), CASES)
 def test_two_ranks_train_such_a_model_as_one_does(tmp_path: Path, model_type: str, method: str) -> None:
     base, data = base_folder(tmp_path / "base", model_type), conversations_file(tmp_path)
     one = fine_tune(tmp_path, base, data, "one", "--method", method)
@@ -129,8 +127,7 @@ def test_two_ranks_train_such_a_model_as_one_does(tmp_path: Path, model_type: st
     assert evals[1] == pytest.approx(evals[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("model_type", RESUMED)
+@pytest.mark.parametrize(("model_type", "method"), CASES)
 def test_such_a_model_recovers_from_memory_errors_and_bad_steps(tmp_path: Path, model_type: str, method: str) -> None:
     expect_recovery(tmp_path, base_folder(tmp_path / "base", model_type), method)
 
