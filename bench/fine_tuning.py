@@ -6,17 +6,17 @@
 
 All train adapters of rank 16 on all linear layers of the same base model (random weights), with 2,000 English and
 Chinese rows of up to 512 tokens, 8 rows per update, the loss on the responses only, and AdamW at a constant learning
-rate. TRL also runs with packing, with as many packed sequences per update as hold about 8 rows. All run in turn,
-each in a new process. Rows per second: between the reports after a quarter of the steps and after the last. Memory: the
-peak of the process and its children. Afterwards `transformers` and `peft` load each adapter and compute its loss on
-the same held-out rows.
+rate. Traindeck also runs with 4 rows at once; TRL also with packing, with as many packed sequences per update as hold
+about 8 rows. All run in turn, each in a new process. Rows per second: between the reports after a quarter of the steps
+and after the last. Memory: the peak of the process and its children. Afterwards `transformers` and `peft` load each
+adapter and compute its loss on the same held-out rows.
 """
 
 import argparse
 import json
 import shutil
 import statistics
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from app.core import command_line
 from bench import data, processes, results, synthetic_texts
 
-TRAINDECK: Final = "Traindeck"
+OWN: Final = {"Traindeck": 8, "Traindeck, micro-batches of 4": 4}  # rows at once; 8 per update
 PEERS: Final = {"trainer": "Trainer + PEFT", "trl": "TRL", "trl-packed": "TRL, packed"}
 TARGETS: Final = {"rows_per_s": 2.5, "memory": 0.5}
 _ROWS, _HELD_OUT_ROWS, _BATCH_ROWS, _MAX_SEQ_LEN, _VOCAB = 2000, 64, 8, 512, 16_000
@@ -96,10 +96,11 @@ def _mean_tokens(job: dict[str, Any]) -> float:
     return float(np.mean([len(hf_fine_tuning.encode(row, tokenizer, _MAX_SEQ_LEN)["input_ids"]) for row in rows]))
 
 
-def traindeck_command(job: dict[str, Any], run_dir: Path) -> list[str]:
+def traindeck_command(job: dict[str, Any], micro_batch: int, run_dir: Path) -> list[str]:
     knobs = {
         "base_model": job["model"], "method": "lora", "max_steps": job["steps"], "max_seq_len": job["max_seq_len"],
-        "batch_size": job["batch_size"], "learning_rate": job["learning_rate"], "lr_schedule": "constant",
+        "batch_size": micro_batch, "gradient_accumulation_steps": job["batch_size"] // micro_batch,
+        "learning_rate": job["learning_rate"], "lr_schedule": "constant",
         "warmup_steps": 0, "weight_decay": 0.0, "beta2": 0.999, "log_steps": 1, "device": "cpu",
         "mixed_precision": "no" if job["precision"] == "fp32" else job["precision"], "validation_fraction": 0.0,
         "eval_steps": 0, "save_steps": 0, "keep_best": 0, "sample_steps": 0, "sample_tokens": 1, "advice": False,
@@ -112,8 +113,8 @@ def traindeck_command(job: dict[str, Any], run_dir: Path) -> list[str]:
 def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train in a new process. Returns speed, memory and the folder of the adapter."""
     output = folder / f"adapter-{name}"
-    if name == TRAINDECK:
-        command, env = traindeck_command(job, folder / "run"), {"TRAINDECK_HOME": str(folder)}
+    if name in OWN:
+        command, env = traindeck_command(job, OWN[name], folder / "run"), {"TRAINDECK_HOME": str(folder)}
     else:
         command = processes.python("bench.peers.hf_fine_tuning", name, json.dumps({**job, "output": str(output)}))
         env = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
@@ -126,7 +127,7 @@ def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "rows_per_s": (last["step"] - first["step"]) * rows_per_step / (last["t"] - first["t"]),
         "memory": finished.memory["peak"] if finished.memory else 0, "seconds": finished.seconds,
         "trainable_parameters": events.first("ready")["trainable_parameters"],
-        "adapter": events.first("done")["model"] if name == TRAINDECK else str(output),
+        "adapter": events.first("done")["model"] if name in OWN else str(output),
     }  # fmt: skip
 
 
@@ -168,20 +169,18 @@ def measure(job: dict[str, Any], folder: Path, names: list[str], rounds: int) ->
 def format_runs(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
     """A table, and a line for each target. Ratios are medians of those within each round."""
     rows, lines = [], []
-    own = runs[TRAINDECK]
     for name, found in runs.items():
         speeds, memory = [run["rows_per_s"] for run in found], [run["memory"] / 1e6 for run in found]
         rows.append({
             "": PEERS.get(name, name), "rows/s": statistics.median(speeds), "from": min(speeds), "to": max(speeds),
             "peak MB": statistics.median(memory), "loss": found[-1]["loss"],
         })  # fmt: skip
-        if name == TRAINDECK:
-            continue
-        pairs = list(zip(own, found, strict=True))
+    for name, peer in product(OWN, filter(PEERS.get, runs)):
+        pairs = list(zip(runs[name], runs[peer], strict=True))
         faster = statistics.median(one["rows_per_s"] / other["rows_per_s"] for one, other in pairs)
         smaller = statistics.median(one["memory"] / other["memory"] for one, other in pairs)
         lines.append(
-            f"against {PEERS[name]}: {faster:.2f} times the rows/s (target: {TARGETS['rows_per_s']}), "
+            f"{name}, against {PEERS[peer]}: {faster:.2f} times the rows/s (target: {TARGETS['rows_per_s']}), "
             f"{smaller:.2f} of the memory (target: {TARGETS['memory']})"
         )
     return [results.markdown_table(rows), "", *lines]
@@ -196,5 +195,5 @@ if __name__ == "__main__":
     args = parser.parse_args()
     with results.benchmark(f"fine-tuning-{args.precision}") as report:
         job = prepare_job(report.folder, args)
-        runs = measure(job, report.folder, [TRAINDECK, *args.peers], args.rounds)
+        runs = measure(job, report.folder, [*OWN, *args.peers], args.rounds)
         report.lines, report.document = format_runs(runs), {"job": job, "runs": runs}
