@@ -75,6 +75,16 @@ def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.choices == {"threads": 2, "attention": "sdpa", "chunk": 0, "compile": False}
 
 
+def test_conversations_are_not_compiled_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code would compute their padding."""
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
+    config = tiny_model_config()
+    narrow = random_batch(length=config.max_seq_len // 2)
+    engine = build_engine(config, steps=LONG_RUN, example=narrow)
+    assert engine.switch is None
+    assert fast_path(engine, "compile").reason == "path.padding"
+
+
 # --- settings, and choices of earlier processes -------------------------------------------------------
 
 

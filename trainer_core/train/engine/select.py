@@ -227,6 +227,8 @@ class _Selector:
         missing = compilation.unavailable_reason(self._device)
         if missing is not None or planned or mode == "on":
             return missing
+        if key.varying and self._engine.varlen and key.device == "cpu":  # padding costs more than compiling saves
+            return "path.padding", {}
         earlier = compilation.read_decision(key)
         if earlier is not None and not earlier.used:
             return earlier.reason, dict(earlier.params)
