@@ -91,6 +91,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_long_runs.py",
         "gui/test_gui_new_user.py",
         "gui/test_gui_layout_items.py",
+        "gui/test_gui_pictures.py::test_every_page_matches_its_golden_picture[en-dark]",
+        "gui/test_gui_pictures.py::test_every_page_matches_its_golden_picture[zh-light]",
         "gui/test_gui_pictures.py::test_a_moved_hidden_or_recolored_widget_is_detected",
         "gui/test_gui_small_screen.py",
         "gui/test_gui_languages.py::test_no_text_is_clipped_after_switching_language_and_theme",
