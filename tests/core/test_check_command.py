@@ -120,12 +120,13 @@ def imports_data_kib() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA")
-def test_out_of_memory_offers_a_smaller_micro_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpointing", ["off", "auto"])
+def test_out_of_memory_offers_a_smaller_micro_batch(tmp_path: Path, checkpointing: str) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = (imports_data_kib() + 600_000) * 1024
-    process = start(tmp_path, "check", *WIDE)
+    process = start(tmp_path, "check", *WIDE, "--activation-checkpointing", checkpointing)
     resource.prlimit(process.pid, resource.RLIMIT_DATA, (limit, hard))  # inherited by its child processes
     result = finish(process)
     report = report_of(result)

@@ -7,8 +7,9 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,11 +111,19 @@ NEEDS_CODE = {"model_type": "chatglm", "auto_map": {"AutoModel": "modeling_chatg
 def test_an_unusable_folder_is_refused(
     tmp_path: Path, sharded: Path, damage: Callable[[Path], str], code: str, exit_code: int
 ) -> None:
-    folder = shutil.copytree(sharded, tmp_path / "模型 damaged")
+    params = expect_refusal(tmp_path, sharded, damage, code, exit_code)
+    assert params["path"] == str(tmp_path / "模型 damaged")
+
+
+def expect_refusal(
+    tmp_path: Path, model: Path, damage: Callable[[Path], str], code: str, exit_code: int
+) -> Mapping[str, Any]:
+    """Parameters of the error for a damaged copy of a model, which name the cause."""
+    folder = shutil.copytree(model, tmp_path / "模型 damaged")
     cause = damage(folder)
     error = expect_error(fine_tune(tmp_path, folder, text_file(tmp_path), "run"), code, exit_code)
-    assert error.params["path"] == str(folder)
     assert cause in json.dumps(error.params)
+    return error.params
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +148,7 @@ def mixtral(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_unusable_folder_of_a_model_of_transformers_is_refused(
     tmp_path: Path, mixtral: Path, damage: Callable[[Path], str], code: str, exit_code: int
 ) -> None:
-    folder = shutil.copytree(mixtral, tmp_path / "模型 damaged")
-    cause = damage(folder)
-    error = expect_error(fine_tune(tmp_path, folder, text_file(tmp_path), "run"), code, exit_code)
-    assert cause in json.dumps(error.params)
+    expect_refusal(tmp_path, mixtral, damage, code, exit_code)
 
 
 def hub_of(folder: Path) -> Hub:

@@ -31,7 +31,7 @@ _KNOB_GROUPS: Final = ("data", "model", "training")  # that the weights depend o
 def find_or_train(name: str, device: str, reporter: Reporter) -> Path:
     """The folder of the newest finished run of a preset with its own settings; trains it on `device` if there is none.
 
-    A stop also stops that training, which the next call resumes. Raises `config.no_such_preset`, what training raises,
+    A stop also stops that training, which the next call resumes. Raises what `presets.load` and training raise,
     `base_model.not_trained` for a crash, and `StopRequested`.
     """
     if (finished := find_finished(name)) is not None:
@@ -45,7 +45,7 @@ def find_or_train(name: str, device: str, reporter: Reporter) -> Path:
 
 
 def find_finished(name: str) -> Path | None:
-    """The folder that `find_or_train` returns without training. Raises `config.unknown_preset`."""
+    """The folder that `find_or_train` returns without training. Raises what `presets.load` raises."""
     return next((run.path for run in _find_runs(name) if run.state == "finished"), None)
 
 

@@ -77,13 +77,9 @@ def choose_settings(config: Config, prepared: PreparedData, context: RunContext,
 def _build_report(config: Config, needs: DataRequirements, context: RunContext, again: bool) -> protocol.CheckReport:
     ram = system_memory()
     measure = _CachedMeasurement(needs, context, again)
-    alternatives: list[TrialRun] = []
-    if config.needs_measurement:
-        chosen = search.find_automatic(config, measure)
-    else:
-        chosen = measure(config)
-        if not chosen.leaves_free:
-            alternatives = search.find_alternatives(chosen, measure)
+    chosen = search.find_automatic(config, measure)
+    searched = chosen.leaves_free or config.auto_batch
+    alternatives = [] if searched else search.find_alternatives(chosen, measure)
     result = chosen.outcome
     if result.verdict == "does_not_fit" and not alternatives:
         context.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)

@@ -38,7 +38,7 @@ Measure = Callable[[Config], TrialRun]
 
 
 def find_automatic(config: Config, measure: Measure) -> TrialRun:
-    """Find the values of an automatic micro-batch and of automatic activation checkpointing."""
+    """Find an automatic micro-batch and automatic activation checkpointing; measure a configuration without them."""
     start = _with(config, auto_batch=False)
     if config.activation_checkpointing == "auto":
         start = _with(start, activation_checkpointing="off", checkpointed_layers=0)

@@ -33,6 +33,7 @@ from app.widgets.basic import (
     set_text_if_changed,
     vertical_layout,
 )
+from trainer_core.base_model import preset_run
 from trainer_core.config import Config, knobs
 from trainer_core.runs.run_dir import RunSummary
 
@@ -51,7 +52,6 @@ _MISSING: Final[dict[Choice, str]] = {  # why a run cannot start
     "hub": "setup.model_name_required",
     "run": "setup.model_run_required",
 }
-_PRESET_PREFIX: Final = "preset:"  # of the newest run of a preset
 _FIELDS: Final = ("method", "lora_rank", "max_seq_len")
 
 
@@ -156,7 +156,7 @@ class ModelSection(TranslatableWidget):
         """Kind of a base model, without access to the disk. Names that are not known are edited as those of a hub."""
         if not text:
             return "new"
-        if self.run.findText(text) >= 0 or text.startswith(_PRESET_PREFIX):
+        if self.run.findText(text) >= 0 or text.startswith(preset_run.PREFIX):
             return "run"
         is_path = Path(text).is_absolute() or text.startswith(("~", ".")) or "\\" in text or text.endswith("/")
         return "folder" if is_path else "hub"
@@ -202,7 +202,7 @@ class ModelSection(TranslatableWidget):
         form, has_base = self._form, bool(self._form.base_model)
         self.choice.setCurrentIndex(list(_CHOICES).index(self._choice))
         if self._choice == "run":
-            if self._text.startswith(_PRESET_PREFIX) and self.run.findText(self._text) < 0:
+            if self._text.startswith(preset_run.PREFIX) and self.run.findText(self._text) < 0:
                 self.run.addItem(self._text)
                 self._show_run_choice()
             self.run.setCurrentIndex(self.run.findText(self._text))
