@@ -20,15 +20,14 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from trainer_core import __version__, presets, protocol, rank_info, run_plan, supervisor, texts
+from trainer_core import __version__, cli_inference, presets, rank_info, run_plan, supervisor
 from trainer_core.base_model import catalogue
 from trainer_core.cli_errors import exit_with_usage_error
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import knobs
-from trainer_core.config_flags import common_flags, config_flags, control_flag, knob_flags, output_flag
+from trainer_core.config_flags import common_flags, config_flags, knob_flags, output_flag
 from trainer_core.console import models, runs
-from trainer_core.console.events import escape_control_characters
-from trainer_core.messages import ExitCode, Language, TraindeckError, Value, format_message, terminal_language
+from trainer_core.messages import ExitCode, TraindeckError, format_message, terminal_language
 from trainer_core.rank_info import RankInfo
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.supervisor import Supervisor
@@ -154,98 +153,6 @@ def check(ctx: click.Context, /, again: bool, **flags: Any) -> None:
         job.run_context.set_phase("done")
         job.exit_code = ExitCode.OUT_OF_MEMORY if report.verdict == "does_not_fit" else ExitCode.FINISHED
     ctx.exit(job.exit_code)
-
-
-@commands.command()
-@click.argument("model", default="latest")
-@click.option("--prompt", help="Text to continue or to answer. Default: stdin.")
-@click.option("--max-tokens", default=200, show_default=True, type=click.IntRange(1))
-@click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(0, 5), help="0: greedy.")
-@click.option("--top-k", default=0, show_default=True, type=click.IntRange(0), help="0: no limit.")
-@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--device", default="auto", show_default=True)
-@click.option(
-    "--control",
-    type=click.Choice(["stdin"]),
-    help="Keep the model loaded and generate on commands: JSON lines on stdin, answered by JSON lines on stdout.",
-)
-@output_flag
-@click.pass_context
-def generate(
-    ctx: click.Context, /, model: str, prompt: str | None, device: str, control: str | None, output: str, **flags: Any
-) -> None:
-    """Generate text. MODEL is a run, its name, a checkpoint folder, or `latest`."""
-    if control is not None or output == "json":
-        ctx.exit(_serve(model, prompt, device, control is not None, flags))
-    from trainer_core.generation import generate as generation
-    from trainer_core.train.device import choose_device
-
-    checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), _warn)
-    if model in ("", "latest"):  # report which checkpoint is used, and a newer run without one
-        newest = run_dir.find_run("latest", run_dir.runs_root()).path
-        if newest != checkpoint.parent.parent:
-            click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
-        click.echo(checkpoint, err=True)
-    loaded, codec, chat = generation.load_model(checkpoint, choose_device(device))
-    text = _read_prompt() if prompt is None else prompt
-    max_tokens = flags.pop("max_tokens")
-    sampling = generation.SamplingParams(**flags)
-    shown = escape_control_characters if sys.stdout.isatty() else str
-    click.echo("" if chat else shown(text), nl=False)  # a text continues the prompt; an answer stands alone
-    for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
-        click.echo(shown(piece), nl=False)
-    click.echo()
-
-
-def _serve(model: str, prompt: str | None, device: str, keep_alive: bool, sampling: dict[str, Any]) -> int:
-    """Generate for a program: from `prompt`, then with `keep_alive` on commands. Returns the exit code."""
-    from trainer_core.generation import server
-
-    text = prompt if prompt is not None or keep_alive else _read_prompt()
-    job = CommandContext("json", stdin_commands=keep_alive)
-    generator = server.GenerationServer(job.run_context)
-    with job:
-        if text is not None and (reason := generator.handle_command(protocol.Generate(prompt=text, **sampling))):
-            raise TraindeckError("usage", problem=reason)
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
-        generator.serve(checkpoint, device, keep_alive)
-    return job.exit_code
-
-
-def _read_prompt() -> str:
-    if sys.stdin.isatty():
-        click.echo(texts.get("console.type_prompt", terminal_language()), err=True)
-    return sys.stdin.read()
-
-
-@commands.command()
-@click.argument("model")
-@click.argument("folder", type=click.Path(path_type=Path))
-@output_flag
-@control_flag
-@click.option("--language", type=click.Choice(["en", "zh"]), help="Of the model card. Default: that of the terminal.")
-@click.pass_context
-def export(
-    ctx: click.Context, /, model: str, folder: Path, output: str, control: str | None, language: Language | None
-) -> None:
-    """Write a trained model into FOLDER for other programs (Hugging Face layout). MODEL is a run, its name, a
-    checkpoint folder, or `latest`; FOLDER must be empty or new."""
-    with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
-        from trainer_core.export import hugging_face
-
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
-        click.echo(f"{checkpoint} → {folder}", err=True)
-        job.run_context.set_phase("saving")
-        target = hugging_face.export(checkpoint, folder, job.run_context, language or terminal_language())
-        job.run_context.set_phase("done")
-        click.echo(texts.get("console.exported", terminal_language(), path=target), err=True)
-    ctx.exit(job.exit_code)
-
-
-def _warn(code: str, **params: Value) -> None:
-    """Print a warning beside the generated text."""
-    click.secho(format_message(code, params, terminal_language()), fg="yellow", err=True)
 
 
 @commands.command(name="presets")
@@ -402,6 +309,10 @@ def _supervise(flags: dict[str, Any], arguments: Sequence[str]) -> None:
 
 def _command_context(flags: dict[str, Any]) -> CommandContext:
     return CommandContext(choose_output(flags["output"]), stdin_commands=flags["control"] == "stdin")
+
+
+commands.add_command(cli_inference.generate)
+commands.add_command(cli_inference.export)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
