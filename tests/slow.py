@@ -75,6 +75,10 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_chat_sandbox.py::test_an_endless_template_is_refused",
         "unit/test_published_templates.py::test_200_conversations_have_the_ids_of_transformers",
     ),
+    "export": (
+        "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",
+        "core/test_gguf_export.py::test_a_text_of_mistral_begins_with_a_space_unless_the_model_is_a_chat_model",
+    ),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
     "answers": (
         "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
@@ -112,6 +116,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 SMOKE: Final = (
+    "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp[gemma 3]",
     "core/test_ranks.py::test_two_ranks_equal_a_single_process",
     "core/test_engine_compiled.py::test_a_run_is_eager_if_the_compiler_fails",
     "core/test_fast_paths.py::test_a_damaged_cache_is_ignored",

@@ -12,6 +12,7 @@ from trainer_core import protocol, texts
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config_flags import control_flag, output_flag
 from trainer_core.console.events import escape_control_characters
+from trainer_core.export.job import Format, Quantization
 from trainer_core.messages import Language, TraindeckError, Value, format_message, terminal_language
 from trainer_core.runs import run_dir
 
@@ -82,24 +83,47 @@ def _read_prompt() -> str:
 @click.command()
 @click.argument("model")
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["hf", "gguf"]),
+    default="hf",
+    show_default=True,
+    help="hf: folder for transformers. gguf: one file for LM Studio, Ollama and llama.cpp.",
+)
+@click.option(
+    "--quantization",
+    type=click.Choice(["f32", "f16", "bf16", "q8_0", "q4_k_m", "q5_k_m", "q6_k"]),
+    help="Of the weights. hf: f32, f16 or bf16. Default: that of the checkpoint; gguf: q8_0.",
+)
 @output_flag
 @control_flag
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the model card. Default: that of the terminal.")
 @click.pass_context
 def export(
-    ctx: click.Context, /, model: str, folder: Path, output: str, control: str | None, language: Language | None
+    ctx: click.Context,
+    /,
+    model: str,
+    folder: Path,
+    form: Format,
+    quantization: Quantization | None,
+    output: str,
+    control: str | None,
+    language: Language | None,
 ) -> None:
-    """Write a trained model into FOLDER for other programs (Hugging Face layout). MODEL is a run, its name, a
-    checkpoint folder, or `latest`; FOLDER must be empty or new."""
+    """Write a trained model into FOLDER for other programs. MODEL is a run, its name, a checkpoint folder, or
+    `latest`; FOLDER must be empty or new. A LoRA adapter is merged into its base model."""
     with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
-        from trainer_core.export import hugging_face
+        from trainer_core.export import command
 
         checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
         click.echo(f"{checkpoint} → {folder}", err=True)
         job.run_context.set_phase("saving")
-        target = hugging_face.export(checkpoint, folder, job.run_context, language or terminal_language())
+        exported = command.export(
+            checkpoint, folder, job.run_context, language or terminal_language(), form, quantization
+        )
         job.run_context.set_phase("done")
-        click.echo(texts.get("console.exported", terminal_language(), path=target), err=True)
+        click.echo(texts.get("console.exported", terminal_language(), path=exported.folder), err=True)
     ctx.exit(job.exit_code)
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.core.trainer_process import TINY, TrainerResult, environment, run, text_file
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.export import hugging_face
+from trainer_core.export import command, hugging_face, target_folder
+from trainer_core.export.job import Quantization
 from trainer_core.generation import generate
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, StopRequested
@@ -59,6 +61,34 @@ def test_transformers_computes_the_same_logits_and_ids(trained: Path, tmp_path: 
     assert set(reference.generation_config.eos_token_id) == codec.stop_token_ids
 
 
+@pytest.mark.parametrize(("quantization", "dtype"), [("bf16", torch.bfloat16), ("f16", torch.float16)])
+def test_weights_are_rounded_to_the_requested_dtype(
+    trained: Path, tmp_path: Path, quantization: Quantization, dtype: torch.dtype
+) -> None:
+    exported = command.export(newest(trained), tmp_path / "out", NullReporter(), quantization=quantization)
+    exact, rounded = (load_file(folder / "model.safetensors") for folder in (newest(trained), exported.folder))
+    assert all(torch.equal(rounded[name], weight.to(dtype)) for name, weight in exact.items())
+    config = json.loads((exported.folder / "config.json").read_bytes())
+    assert f"torch.{config['torch_dtype']}" == str(dtype)
+
+
+def test_a_value_that_f16_cannot_hold_is_refused(trained: Path, tmp_path: Path) -> None:
+    checkpoint = copy_checkpoint(newest(trained), tmp_path / "run")
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["model.norm.weight"][3] = 70_000.0
+    save_file(weights, checkpoint / "model.safetensors")
+    checkpoint_dir.write_manifest(checkpoint, 4, "final", None)
+    with pytest.raises(TraindeckError) as error:
+        command.export(checkpoint, tmp_path / "out", NullReporter(), quantization="f16")
+    assert (error.value.code, error.value.params) == ("export.too_large", {"name": "model.norm.weight"})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quantization_without_the_format_gguf_is_refused(trained: Path, tmp_path: Path) -> None:
+    result = export(trained, "latest", str(tmp_path / "out"), "--quantization", "q8_0")
+    assert (result.code, result.error.code) == (2, "export.quantization")
+
+
 def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert export(trained, str(newest(trained)), str(target), "--language", "en").code == 0
@@ -84,9 +114,9 @@ def test_other_files_of_a_checkpoint_are_not_exported(trained: Path, tmp_path: P
     (checkpoint / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
     checkpoint_dir.write_manifest(checkpoint, 4, "final", None)
     assert checkpoint_dir.find_problem(checkpoint) is None
-    hugging_face.export(checkpoint, tmp_path / "model", NullReporter())
+    command.export(checkpoint, tmp_path / "model", NullReporter())
     exported = {path.name for path in (tmp_path / "model").iterdir()}
-    assert exported == {*hugging_face._EXPORTED_FILES, "generation_config.json", "README.md"}
+    assert exported == {*hugging_face.EXPORTED_FILES, "generation_config.json", "README.md"}
 
 
 def test_the_chat_template_is_exported(tmp_path: Path) -> None:
@@ -121,15 +151,15 @@ def test_the_root_of_a_drive_is_rejected(trained: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
 def test_a_name_invalid_on_windows_is_rejected(name: str) -> None:
     with pytest.raises(TraindeckError) as error:
-        hugging_face.resolve_target(Path("out", name), windows=True)
+        target_folder.resolve_target(Path("out", name), windows=True)
     assert error.value.code == "export.bad_name"
     suggested = str(error.value.params["other"])
-    assert hugging_face.resolve_target(Path("out", suggested), windows=True).name == suggested
+    assert target_folder.resolve_target(Path("out", suggested), windows=True).name == suggested
 
 
 def test_long_and_non_latin_names_are_accepted() -> None:
     for name in ("模型 v1.2", "x" * 200, "model", "my.model"):
-        assert hugging_face.resolve_target(Path("out", name), windows=True) == Path.cwd() / "out" / name
+        assert target_folder.resolve_target(Path("out", name), windows=True) == Path.cwd() / "out" / name
 
 
 def test_a_file_or_a_path_below_a_file_is_rejected(trained: Path, tmp_path: Path) -> None:
@@ -194,14 +224,14 @@ def test_a_stop_leaves_no_files(trained: Path, tmp_path: Path) -> None:
             raise StopRequested("stopped")
 
     with pytest.raises(StopRequested):
-        hugging_face.export(newest(trained), tmp_path / "out", StopAtFirstPoll())
+        command.export(newest(trained), tmp_path / "out", StopAtFirstPoll())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.exporting").mkdir()
     (tmp_path / ".out.exporting" / "model.safetensors").write_bytes(b"half")
-    hugging_face.export(newest(trained), tmp_path / "out", NullReporter())
+    command.export(newest(trained), tmp_path / "out", NullReporter())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -209,5 +239,5 @@ def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) ->
 def test_a_folder_without_write_permission_is_reported(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(TraindeckError) as error:
-        hugging_face.export(newest(trained), tmp_path / "locked" / "out", NullReporter())
+        command.export(newest(trained), tmp_path / "locked" / "out", NullReporter())
     assert error.value.code == "disk.not_writable"

@@ -29,7 +29,7 @@ from tests.core.trainer_process import (
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.export import hugging_face
+from trainer_core.export.command import export
 from trainer_core.generation import generate
 from trainer_core.messages import ExitCode
 from trainer_core.progress import NullReporter
@@ -100,7 +100,7 @@ def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
     base = base_folder(tmp_path / "模型 base", family)
     checkpoint = expect_exact_resume_after_kill(tmp_path, base, "--method", method)
     assert (checkpoint / "model.safetensors").exists() == (method == "full")
-    exported = hugging_face.export(checkpoint, tmp_path / "导出 exported", NullReporter())
+    exported = export(checkpoint, tmp_path / "导出 exported", NullReporter()).folder
     assert "| Base model | 模型 base |" in (exported / "README.md").read_text(encoding="utf-8")
     expect_same_model(transformers.AutoModelForCausalLM.from_pretrained(base), checkpoint, exported)
     chat = [{"role": "user", "content": "Sure?"}]
@@ -235,7 +235,7 @@ def test_a_lora_run_is_the_base_model_of_another(tmp_path: Path) -> None:
     assert second.code == 0, second.stderr
     first, checkpoint = (checkpoint_at(tmp_path, name, 6) for name in ("first", "second"))
     reference = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), first)
-    exported = hugging_face.export(checkpoint, tmp_path / "exported", NullReporter())
+    exported = export(checkpoint, tmp_path / "exported", NullReporter()).folder
     expect_same_model(reference.merge_and_unload(), checkpoint, exported)
     weights = load_file(base / "model.safetensors")
     weights["model.norm.weight"] += 1

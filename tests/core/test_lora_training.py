@@ -25,7 +25,7 @@ from tests.core.training import (
 from trainer_core import protocol
 from trainer_core.base_model import source
 from trainer_core.config import Config
-from trainer_core.export import hugging_face
+from trainer_core.export import command
 from trainer_core.generation import generate
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
@@ -124,7 +124,7 @@ def test_generation_and_export_use_base_and_adapter(trained: Trainer, tmp_path: 
         expected = trained.model.eval()(ids)
         loaded = generate.load_model(folder, torch.device("cpu"))
         torch.testing.assert_close(loaded.model(ids), expected, rtol=1e-4, atol=1e-5)
-        target = hugging_face.export(folder, tmp_path / "模型 out", NullReporter())
+        target = command.export(folder, tmp_path / "模型 out", NullReporter()).folder
         exported = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager")
         torch.testing.assert_close(exported(ids).logits, expected, rtol=1e-4, atol=1e-5)
         base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "基础", attn_implementation="eager")
@@ -166,7 +166,7 @@ def test_another_base_model_is_refused(trained: Trainer, tmp_path: Path) -> None
 
 
 def export(checkpoint: Path, folder: Path) -> Path:
-    return hugging_face.export(checkpoint, folder / "out", NullReporter())
+    return command.export(checkpoint, folder / "out", NullReporter()).folder
 
 
 @pytest.mark.parametrize(

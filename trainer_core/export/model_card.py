@@ -10,8 +10,6 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from safetensors import SafetensorError, safe_open
-
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import Language
 from trainer_core.runs import checkpoint_dir, run_dir
@@ -43,15 +41,18 @@ answer = model.generate(**inputs, max_new_tokens=100)[0, inputs["input_ids"].sha
 print(tokenizer.decode(answer, skip_special_tokens=True))"""
 
 
-def model_card(checkpoint: Path, name: str, language: Language, weights: Path | None = None) -> str:
-    """Return the content of the file. Unknown facts are omitted. `weights`: the model's file."""
+def model_card(checkpoint: Path, name: str, language: Language, parameters: int, loading: str = "") -> str:
+    """Return the content of the file. Unknown facts are omitted.
+
+    `loading`: how to load the model, as a block of code; empty: with transformers.
+    """
 
     def text(key: str, **params: object) -> str:
         return get(f"model_card.{key}", language, **params)
 
     state, task = read_json(checkpoint / "state.json"), tokenizer_files.read_task(checkpoint)
     lines = [_HEADER.format(name=name, intro=text(f"intro.{task}", version=state.get("traindeck", "?")))]
-    for title, facts in _facts(checkpoint, state, weights or checkpoint / "model.safetensors").items():
+    for title, facts in _facts(checkpoint, state, parameters).items():
         if isinstance(facts.get("data"), list):
             facts["data"] = text("comma").join(facts["data"]) or text("unknown")
         if rows := [f"| {text(key)} | {_cell(value)} |" for key, value in facts.items() if value]:
@@ -59,11 +60,11 @@ def model_card(checkpoint: Path, name: str, language: Language, weights: Path | 
     prompt, example = text("text_prompt"), _TEXT_EXAMPLE
     if task == "sft":
         prompt, example = text("chat_prompt"), _CHAT_EXAMPLE
-    code = (_LOADING + example).format(name=name.replace('"', ""), prompt=prompt)
-    return "\n".join([*lines, f"## {text('loading')}", "", "```python", code, "```", "", text("licence"), ""])
+    code = loading or f"```python\n{_LOADING}{example}\n```".format(name=name.replace('"', ""), prompt=prompt)
+    return "\n".join([*lines, f"## {text('loading')}", "", code, "", text("licence"), ""])
 
 
-def _facts(checkpoint: Path, state: dict[str, Any], weights: Path) -> dict[str, dict[str, Any]]:
+def _facts(checkpoint: Path, state: dict[str, Any], parameters: int) -> dict[str, dict[str, Any]]:
     """Facts by table; None or empty if unknown. The files may be damaged."""
     knobs, config = run_dir.read_yaml(checkpoint.parent.parent / "config.yaml"), read_json(checkpoint / "config.json")
     info, counters = checkpoint_dir.read_info(checkpoint), state.get("counters")
@@ -88,7 +89,7 @@ def _facts(checkpoint: Path, state: dict[str, Any], weights: Path) -> dict[str, 
             "best_loss": _number(counters.get("best_loss"), ".4f"),
         },
         "model": {
-            "parameters": _number(_count_parameters(weights)),
+            "parameters": _number(parameters),
             "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
             "layers": f"{config.get('num_hidden_layers')} × {width}" if width else None,
             "window": _number(config.get("max_position_embeddings")),
@@ -104,14 +105,6 @@ def _model_name(origin: str) -> str:
         return origin
     run = run_dir.RunDir(path.parent.parent)
     return run.path.name if path.parent == run.checkpoints else path.name
-
-
-def _count_parameters(weights: Path) -> int | None:
-    try:
-        with safe_open(weights, "numpy") as file:
-            return sum(int(math.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError):
-        return None
 
 
 def _number(value: Any, form: str = ",") -> str | None:

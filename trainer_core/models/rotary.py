@@ -35,6 +35,13 @@ def rotary_table(rope: RopeConfig, head_dim: int, length: int) -> tuple[Tensor, 
     return angles.cos() * factor, angles.sin() * factor
 
 
+def rope_factors(rope: RopeConfig, head_dim: int) -> Tensor:
+    """What the scaling divides each frequency by, (C / 2,)."""
+    plain, _ = _frequencies(RopeConfig(theta=rope.theta), head_dim)
+    scaled, _ = _frequencies(rope, head_dim)
+    return plain / scaled
+
+
 def _frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
     """Frequencies (C / 2,), and the factor of cosine and sine."""
     powers = rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)

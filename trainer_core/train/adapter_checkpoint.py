@@ -16,7 +16,7 @@ import torch
 from trainer_core.base_model import source, weight_files
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weight_files import TensorEntry
-from trainer_core.base_model.weights import DTYPES, load_weights, read_tensors, require_weights
+from trainer_core.base_model.weights import DTYPES, is_finite, load_weights, read_tensors, require_weights
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, quantization
 from trainer_core.models.build import build_model
@@ -94,33 +94,59 @@ def load_merged(folder: Path) -> LanguageModel:
     return model
 
 
-def write_merged(folder: Path, target: Path, reporter: Reporter) -> None:
-    """Write the weights of the merged model to the file `target`, one tensor at a time, in the dtypes of the base.
+class MergedWeights:
+    """Weights of a checkpoint that our decoder computes, with its adapters merged, read one tensor at a time.
 
-    A model that transformers computes is written by transformers, as a whole. Raises as `load_merged`, and `OSError`.
+    Attributes:
+        shapes: Empty tensors on the device `meta` by name, in the dtypes of the base model or checkpoint.
+
+    Raises as `source.resolve` and `adapters.read_adapter`.
+    """
+
+    def __init__(self, folder: Path, reporter: Reporter) -> None:
+        base = source.resolve(str(folder), reporter)
+        self._adapters, self._reporter = _read_adapters(base), reporter
+        self._entries: dict[str, TensorEntry] = {}
+        for name in base.weights:
+            with weight_files.damage_errors(base.folder / name):
+                self._entries.update(weight_files.read_header(base.folder / name))
+        entries = self._entries.items()
+        self.shapes = {
+            name: _merged_shape(name, entry, self._adapters) for name, entry in entries if entry.dtype in DTYPES
+        }
+
+    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """A weight, rounded to `dtype` once, after merging. Raises `base_model.damaged` or `export.too_large`."""
+        entry = self._entries[name]
+        with weight_files.damage_errors(entry.path):
+            ((_, weight),) = read_tensors(entry.path, {name: entry}, self._reporter)
+        weight = weight.to(torch.promote_types(weight.dtype, dtype))
+        for adapter, config in self._adapters:
+            weight = adapters.merged_weight(name, weight, adapter, config)
+        rounded = weight.to(dtype)
+        if dtype is torch.float16 and weight.dtype is not dtype and not is_finite(rounded):
+            raise TraindeckError("export.too_large", name=name)
+        return rounded
+
+
+def write_merged(folder: Path, target: Path, reporter: Reporter, dtype: torch.dtype | None = None) -> None:
+    """Write the weights of the merged model to the file `target`, one tensor at a time.
+
+    `dtype`: None for the dtypes of the base model or checkpoint. A model that transformers computes is written by
+    transformers, as a whole. Raises as `load_merged` and `MergedWeights.read`, and `disk.full`.
     """
     if isinstance(read_shape(folder), TransformersConfig):
-        _write_by_transformers(folder, target, reporter)
+        _write_by_transformers(folder, target, reporter, dtype)
         return
-    base = source.resolve(str(folder), reporter)
-    merged = _read_adapters(base)
-    entries = {}
-    for name in base.weights:
-        with weight_files.damage_errors(base.folder / name):
-            entries.update(weight_files.read_header(base.folder / name))
-    shapes = {name: _merged_shape(name, entry, merged) for name, entry in entries.items() if entry.dtype in DTYPES}
-    total, done = sum(tensor.nbytes for tensor in shapes.values()), 0
+    weights, done = MergedWeights(folder, reporter), 0
+    shapes = {name: tensor.to(dtype or tensor.dtype) for name, tensor in weights.shapes.items()}
+    total = sum(tensor.nbytes for tensor in shapes.values())
 
     def read(name: str) -> torch.Tensor:
         nonlocal done
-        entry = entries[name]
-        with weight_files.damage_errors(entry.path):
-            ((_, weight),) = read_tensors(entry.path, {name: entry}, reporter)
-        done += weight.nbytes
+        done += shapes[name].nbytes
         reporter.progress("saving", done, total, "bytes")
-        for adapter, config in merged:
-            weight = adapters.merged_weight(name, weight, adapter, config)
-        return weight
+        return weights.read(name, shapes[name].dtype)
 
     with files.translate_os_errors(target, total):
         if files.free_bytes(target.parent) < total:
@@ -135,8 +161,8 @@ def _merged_shape(name: str, entry: TensorEntry, merged: Sequence[_Adapter]) -> 
     return torch.empty(shape, dtype=DTYPES[entry.dtype], device="meta")
 
 
-def _write_by_transformers(folder: Path, target: Path, reporter: Reporter) -> None:
-    """Write the weights under the names that other programs expect, in the dtype of the base model or checkpoint."""
+def _write_by_transformers(folder: Path, target: Path, reporter: Reporter, dtype: torch.dtype | None) -> None:
+    """Write the weights under the names that other programs expect."""
     weights = folder / weight_files.SINGLE_FILE
     if adapters.is_adapter(folder):
         base = source.resolve(str(folder), reporter)
@@ -145,5 +171,5 @@ def _write_by_transformers(folder: Path, target: Path, reporter: Reporter) -> No
     model = load_merged(folder)
     assert isinstance(model, TransformersModel)
     with files.translate_os_errors(target), tempfile.TemporaryDirectory(dir=target.parent) as working:
-        model.save_folder(Path(working), DTYPES[entry.dtype])
+        model.save_folder(Path(working), dtype or DTYPES[entry.dtype])
         files.replace(Path(working) / weight_files.SINGLE_FILE, target)

@@ -90,6 +90,7 @@ class Codec:
         prefix_ids: Ids that this tokenizer writes before a text, such as `<bos>`. `encode` omits them.
         end_of_text: Ends a document. `end_of_turn` ends an answer; `stop_token_ids`: all that end either.
         pad_token_id: Padding in transformers.
+        control_tokens: Tokens that no text becomes: special ones, and those that only the chat template writes.
 
     Args:
         fast: Whether gigatoken may encode.
@@ -113,6 +114,7 @@ class Codec:
         self.stop_token_ids = frozenset((self.end_of_text, *(end for one in templates for end in one.end_of_turn_ids)))
         hidden = {token.content for token in self._added.values() if token.special}
         hidden = hidden.union(*(one.control_tokens for one in templates))
+        self.control_tokens = frozenset(hidden)
         self._encoder = TextEncoder(tokenizer, fast, hidden, self._config.path)
         own_pad: int | None = tokenizer.token_to_id(self._config.special_tokens.get("pad_token", ""))
         self.pad_token_id = self.end_of_text if own_pad is None else own_pad

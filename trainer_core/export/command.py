@@ -1,0 +1,83 @@
+"""Command `export`: a checkpoint as files for other programs, written completely or not at all."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainer_core.export.job import ExportJob, Format, Quantization
+from trainer_core.export.target_folder import require_empty, resolve_target, temporary_folder
+from trainer_core.messages import Language, TraindeckError
+from trainer_core.progress import Reporter
+from trainer_core.system import files
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export has written. `quantization`: None for the dtype of the checkpoint or of its base model."""
+
+    folder: Path  # absolute
+    format: Format
+    quantization: Quantization | None
+    files: tuple[Path, ...]  # sorted by name
+
+    @property
+    def gguf_file(self) -> Path:
+        """The model, or the adapter, of a GGUF export."""
+        return next(path for path in self.files if path.suffix == ".gguf")
+
+
+def export(
+    checkpoint: Path,
+    folder: Path,
+    reporter: Reporter,
+    language: Language = "en",
+    form: Format = "hf",
+    quantization: Quantization | None = None,
+) -> Exported:
+    """Write the model of `checkpoint` into `folder`, which is new or empty. `quantization`: None for the default.
+
+    Raises `export.*`, `checkpoint.damaged`, `data.bad_tokenizer`, `disk.full` or `disk.not_writable`.
+    """
+    target = resolve_target(folder)
+    require_empty(target)
+    with files.translate_os_errors(target), temporary_folder(target) as working:
+        job = ExportJob(checkpoint, working, target.name, quantization or _default(form), language, reporter)
+        _write(form, job)
+        names = sorted(path.name for path in working.iterdir())
+    return Exported(target, form, job.quantization, tuple(target / name for name in names))
+
+
+def _default(form: Format) -> Quantization | None:
+    defaults: dict[Format, Quantization] = {"gguf": "q8_0", "gguf-adapter": "f32"}
+    return defaults.get(form)
+
+
+def _write(form: Format, job: ExportJob) -> None:
+    match form:
+        case "hf":
+            from trainer_core.export import hugging_face
+
+            hugging_face.write(job)
+        case "gguf":
+            _require_packages(job.quantization)
+            from trainer_core.export import gguf_model
+
+            gguf_model.write(job)
+
+
+def _require_packages(quantization: Quantization | None) -> None:
+    """Raises `export.missing_package`."""
+    needed = ["gguf", *(["libgguf"] if quantization in ("q4_k_m", "q5_k_m", "q6_k") else [])]
+    for package in needed:
+        if not _is_installed(package):
+            raise TraindeckError("export.missing_package", package=package, python=sys.executable)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # its module is set to None
+        return False
