@@ -14,6 +14,8 @@ from trainer_core.config_flags import control_flag, output_flag
 from trainer_core.console.events import escape_control_characters
 from trainer_core.export.job import Format, Quantization
 from trainer_core.messages import Language, TraindeckError, Value, format_message, terminal_language
+from trainer_core.progress import Reporter, Unit
+from trainer_core.protocol import PhaseName
 from trainer_core.runs import run_dir
 
 
@@ -26,6 +28,7 @@ from trainer_core.runs import run_dir
 @click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--device", default="auto", show_default=True)
+@click.option("--base", is_flag=True, help="Use the model that the run began with, with the run's chat template.")
 @click.option(
     "--control",
     type=click.Choice(["stdin"]),
@@ -34,21 +37,31 @@ from trainer_core.runs import run_dir
 @output_flag
 @click.pass_context
 def generate(
-    ctx: click.Context, /, model: str, prompt: str | None, device: str, control: str | None, output: str, **flags: Any
+    ctx: click.Context,
+    /,
+    model: str,
+    prompt: str | None,
+    device: str,
+    base: bool,
+    control: str | None,
+    output: str,
+    **flags: Any,
 ) -> None:
-    """Generate text. MODEL is a run, its name, a checkpoint folder, or `latest`."""
+    """Generate text. MODEL is a run, its name, a checkpoint, `latest`, a model folder, or a model of the Hugging Face
+    Hub such as Qwen/Qwen3-0.6B."""
     if control is not None or output == "json":
-        ctx.exit(_serve(model, prompt, device, control is not None, flags))
+        ctx.exit(_serve(model, prompt, device, base, control is not None, flags))
     from trainer_core.generation import generate as generation
+    from trainer_core.generation.model_source import find_model
     from trainer_core.train.device import choose_device
 
-    checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), _warn)
-    if model in ("", "latest"):  # report which checkpoint is used, and a newer run without one
+    source = find_model(model, _Terminal(), base)
+    if model in ("", "latest") and source.checkpoint is not None:  # report which is used, and a newer run without one
         newest = run_dir.find_run("latest", run_dir.runs_root()).path
-        if newest != checkpoint.parent.parent:
+        if newest != source.checkpoint.parent.parent:
             click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
-        click.echo(checkpoint, err=True)
-    loaded, codec, chat = generation.load_model(checkpoint, choose_device(device))
+        click.echo(source.folder, err=True)
+    loaded, codec, chat = generation.load_model(source, choose_device(device))
     text = _read_prompt() if prompt is None else prompt
     max_tokens = flags.pop("max_tokens")
     sampling = generation.SamplingParams(**flags)
@@ -59,9 +72,10 @@ def generate(
     click.echo()
 
 
-def _serve(model: str, prompt: str | None, device: str, keep_alive: bool, sampling: dict[str, Any]) -> int:
+def _serve(model: str, prompt: str | None, device: str, base: bool, keep_alive: bool, sampling: dict[str, Any]) -> int:
     """Generate for a program: from `prompt`, then with `keep_alive` on commands. Returns the exit code."""
     from trainer_core.generation import server
+    from trainer_core.generation.model_source import find_model
 
     text = prompt if prompt is not None or keep_alive else _read_prompt()
     job = CommandContext("json", stdin_commands=keep_alive)
@@ -69,8 +83,7 @@ def _serve(model: str, prompt: str | None, device: str, keep_alive: bool, sampli
     with job:
         if text is not None and (reason := generator.handle_command(protocol.Generate(prompt=text, **sampling))):
             raise TraindeckError("usage", problem=reason)
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
-        generator.serve(checkpoint, device, keep_alive)
+        generator.serve(find_model(model, job.run_context, base), device, keep_alive)
     return job.exit_code
 
 
@@ -127,6 +140,12 @@ def export(
     ctx.exit(job.exit_code)
 
 
-def _warn(code: str, **params: Value) -> None:
-    """Print a warning beside the generated text."""
-    click.secho(format_message(code, params, terminal_language()), fg="yellow", err=True)
+class _Terminal(Reporter):
+    """Prints warnings and the progress of a download beside the generated text."""
+
+    def warn(self, code: str, **params: Value) -> None:
+        click.secho(format_message(code, params, terminal_language()), fg="yellow", err=True)
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        if total and sys.stderr.isatty():
+            click.echo(f"\r{done / total:.0%}" + "\n" * (done >= total), nl=False, err=True)

@@ -434,8 +434,8 @@ class Sample(Event, tag="sample", kw_only=True):
 class ModelLoaded(Event, tag="loaded", kw_only=True):
     """`generate --control stdin` has loaded its model and accepts commands."""
 
-    checkpoint: str  # absolute path of its folder
-    step: int  # at which it was saved
+    checkpoint: str  # absolute path of its folder; with --base, of the base model
+    step: int  # at which it was saved; 0: no checkpoint
     chat: bool  # answers prompts; otherwise continues texts
     parameters: int  # weights
     device: str  # human-readable

@@ -30,7 +30,7 @@ from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.command import export
-from trainer_core.generation import generate
+from trainer_core.generation import generate, model_source
 from trainer_core.messages import ExitCode
 from trainer_core.progress import NullReporter
 
@@ -102,7 +102,13 @@ def test_a_killed_run_resumes_exactly_and_transformers_computes_its_logits(
     assert (checkpoint / "model.safetensors").exists() == (method == "full")
     exported = export(checkpoint, tmp_path / "导出 exported", NullReporter()).folder
     assert "| Base model | 模型 base |" in (exported / "README.md").read_text(encoding="utf-8")
-    expect_same_model(transformers.AutoModelForCausalLM.from_pretrained(base), checkpoint, exported)
+    original = transformers.AutoModelForCausalLM.from_pretrained(base)
+    expect_same_model(original, checkpoint, exported)
+    first, ids = model_source.find_model(str(checkpoint), NullReporter(), base=True), torch.arange(20).unsqueeze(0)
+    assert first.folder == base
+    with torch.no_grad():
+        actual = generate.load_model(first, torch.device("cpu")).model(ids)
+        torch.testing.assert_close(actual, original(ids).logits, rtol=1e-4, atol=1e-4)
     chat = [{"role": "user", "content": "Sure?"}]
     tokenizers = [transformers.AutoTokenizer.from_pretrained(folder) for folder in (base, exported)]
     prompts = [tokenizer.apply_chat_template(chat, tokenize=False) for tokenizer in tokenizers]

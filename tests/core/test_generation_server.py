@@ -177,12 +177,33 @@ def test_generation_continues_after_its_checkpoint_was_removed(home: Path, serve
 
 
 def test_a_model_that_cannot_be_loaded_is_reported_with_a_code(home: Path, serve: Callable[..., Server]) -> None:
-    serve("missing").read_until(protocol.Error, code="run.not_found", exit_code=2)
+    serve("missing").read_until(protocol.Error, code="base_model.not_found", exit_code=2)
     damaged = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "chat").checkpoints)[0]
     weights = damaged / "model.safetensors"
     *content, last_byte = weights.read_bytes()
     weights.write_bytes(bytes((*content, last_byte ^ 1)))
     serve(str(damaged)).read_until(protocol.Error, code="checkpoint.damaged", exit_code=1)
+
+
+@pytest.mark.parametrize("name", ["text", "chat"])
+def test_an_exported_folder_generates_the_text_of_its_checkpoint(
+    home: Path, serve: Callable[..., Server], tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "导出 out"
+    assert run(home, "export", name, str(folder)).code == 0
+    texts = []
+    for model in (name, str(folder)):
+        server = serve(model)
+        (loaded,) = server.read_until(protocol.ModelLoaded, chat=name == "chat", max_seq_len=32)
+        server.send(protocol.Generate(id=1, prompt="第 1", max_tokens=20, seed=3))
+        texts.append(server.read_text(1)[0])
+    assert isinstance(loaded, protocol.ModelLoaded)
+    assert (Path(loaded.checkpoint), loaded.step) == (folder, 0)
+    assert texts[0] == texts[1] != ""
+
+
+def test_a_run_without_a_base_model_has_none_to_compare_with(serve: Callable[..., Server]) -> None:
+    serve("text", "--base").read_until(protocol.Error, code="base_model.none", exit_code=2)
 
 
 def test_json_output_without_commands_generates_one_text(home: Path) -> None:

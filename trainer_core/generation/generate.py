@@ -5,6 +5,7 @@ Shapes: B batch, T new tokens, S cached tokens, V vocabulary, D model.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +14,27 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from trainer_core.base_model import source
+from trainer_core.base_model.source import BaseModel
+from trainer_core.base_model.weights import require_weights
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.data.tokenizing.tokenizer_files import read_task
+from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
+from trainer_core.data.tokenizing.tokenizer_files import TOKENIZER_FILE, is_chat, read_new_tokens, read_task
+from trainer_core.generation.model_source import ModelSource, model_in
 from trainer_core.messages import TraindeckError
+from trainer_core.models import hf_config
+from trainer_core.models.adapters import is_adapter
+from trainer_core.models.build import build_model
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.kv_cache import RaggedKvCache
 from trainer_core.models.language_model import LanguageModel
+from trainer_core.progress import NullReporter
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train.adapter_checkpoint import load_merged
+from trainer_core.train.adapter_checkpoint import load_base, load_merged, weights_dtype
+from trainer_core.train.checkpoint import read_shape
+from trainer_core.train.device import native_bf16
 
+_MAX_POSITIONS = 32_768  # of models with more: tables and caches grow with them
 _CONTEXT_TOKENS = (16, 128)  # tokens of context for decoding; more if they start within a character
 
 
@@ -37,21 +49,64 @@ class SamplingParams:
 
 
 class LoadedModel(NamedTuple):
-    """A model for inference, with its tokenizer. `chat`: it was trained to answer prompts."""
+    """A model for inference, with its tokenizer. `chat`: it answers prompts, in its chat template."""
 
     model: LanguageModel
     codec: Codec
     chat: bool
 
 
-def load_model(checkpoint: Path, device: torch.device) -> LoadedModel:
-    """Raises `checkpoint.damaged` or `checkpoint.mismatch`; for an adapter as `adapter_checkpoint.load_merged`."""
+def load_model(model: ModelSource | Path, device: torch.device) -> LoadedModel:
+    """Load a model, or the checkpoint or model in a folder, in the dtype of its weights where the device is fast in it.
+
+    Raises `checkpoint.damaged`, `checkpoint.mismatch` or `data.bad_tokenizer`; for a model folder and for an adapter as
+    `source.resolve`, `hf_config.from_hf_config` and `load_base`.
+    """
+    checkpoint, base = model_in(model, NullReporter()) if isinstance(model, Path) else model
+    if checkpoint is None:
+        assert base is not None
+        return _load_foreign(base, device)
     problem = checkpoint_dir.find_problem_cached(checkpoint)  # `find_checkpoint` may have hashed it
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
-    model = load_merged(checkpoint)
-    codec = Codec.load(checkpoint / "tokenizer.json")
-    return LoadedModel(model.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")
+    if base is None and not is_adapter(checkpoint):
+        loaded = load_merged(checkpoint)  # trained weights are fp32
+    elif base is None:
+        loaded = load_merged(checkpoint, inference_dtype(weights_dtype(checkpoint), device))
+    else:
+        dtype = inference_dtype(weights_dtype(base.folder), device)
+        loaded = build_model(torch.device("cpu"), read_shape(checkpoint), initialize=False, dtype=dtype)
+        load_base(base, loaded, NullReporter(), read_new_tokens(checkpoint).values())
+    codec = Codec.load(checkpoint / TOKENIZER_FILE)
+    return LoadedModel(loaded.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")
+
+
+def _load_foreign(base: BaseModel, device: torch.device) -> LoadedModel:
+    """Load a model folder. Adapters may have their own configuration and tokenizer."""
+    folders = (*reversed(base.adapters), base.folder)
+    home = next((folder for folder in folders if (folder / TOKENIZER_FILE).is_file()), base.folder)
+    if not (home / TOKENIZER_FILE).is_file():
+        raise TraindeckError("base_model.missing_file", path=str(home), file=TOKENIZER_FILE)
+    codec, _ = load_user_tokenizer(home / TOKENIZER_FILE)
+    values = next((source.read_config(folder) for folder in folders if (folder / source.CONFIG_FILE).is_file()), {})
+    config = hf_config.from_hf_config(values, str(home))
+    config = dataclasses.replace(
+        config,
+        max_seq_len=min(config.max_seq_len, _MAX_POSITIONS),
+        unpadded_vocab_size=codec.vocab_size if codec.vocab_size < config.vocab_size else 0,
+    )
+    dtype = inference_dtype(weights_dtype(base.folder), device)
+    require_weights(base, build_model(torch.device("meta"), config, initialize=False))  # before memory is allocated
+    model = build_model(torch.device("cpu"), config, initialize=False, dtype=dtype)
+    load_base(base, model, NullReporter())
+    return LoadedModel(model.to(device).eval(), codec, chat=is_chat(home))
+
+
+def inference_dtype(stored: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype in which weights of dtype `stored` are loaded."""
+    if device.type == "cuda" and (stored is torch.float16 or (stored is torch.bfloat16 and native_bf16(device))):
+        return stored
+    return torch.float32
 
 
 def generate_text(

@@ -10,12 +10,12 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Literal
 
 from trainer_core import error_codes, protocol
 from trainer_core.data.columns import Turn
+from trainer_core.generation.model_source import ModelSource
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -48,7 +48,7 @@ class GenerationServer:
             self._queue.put((command, self._interrupts))
         return reason
 
-    def serve(self, checkpoint: Path, device_name: str, keep_alive: bool) -> None:
+    def serve(self, source: ModelSource, device_name: str, keep_alive: bool) -> None:
         """Load the model, emit `loaded`, and process requests; with `keep_alive`, until a stop or the end of input.
 
         Raises as `generate.load_model`, `device.not_available` and `generate.memory`.
@@ -60,11 +60,11 @@ class GenerationServer:
         with contextlib.suppress(StopRequested), _translate_oom(describe_device(device)):
             began = time.monotonic()
             with self._run_context.interruptible():
-                loaded = generate.load_model(checkpoint, device)
-            info = checkpoint_dir.read_info(checkpoint)
+                loaded = generate.load_model(source, device)
+            info = checkpoint_dir.read_info(source.folder)
             self._run_context.emit(
                 protocol.ModelLoaded(
-                    checkpoint=str(checkpoint),
+                    checkpoint=str(source.folder),
                     step=info.step if info else 0,
                     chat=loaded.chat,
                     parameters=loaded.model.count_parameters(),

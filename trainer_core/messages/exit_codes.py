@@ -31,7 +31,10 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
     **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
     **dict.fromkeys(("data", "base_model", "hub", "failure.encoding"), ExitCode.DATA),
-    **dict.fromkeys(("base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE),
+    **dict.fromkeys(
+        ("base_model.none", "base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE
+    ),
+    "base_model.none": ExitCode.USAGE,
     **dict.fromkeys(("disk.full", "disk.unsaved"), ExitCode.DISK_FULL),
     **dict.fromkeys(("memory", "generate"), ExitCode.OUT_OF_MEMORY),
     **dict.fromkeys((f"failure.{name}" for name in _MEMORY_FAILURES), ExitCode.OUT_OF_MEMORY),

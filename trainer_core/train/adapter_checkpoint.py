@@ -75,21 +75,31 @@ def _read_adapters(base: BaseModel) -> list[_Adapter]:
     return [(adapters.read_adapter(folder), adapters.read_adapter_config(folder)) for folder in base.adapters]
 
 
-def load_merged(folder: Path) -> LanguageModel:
-    """The model of a checkpoint, an adapter added to its base model.
+def weights_dtype(folder: Path) -> torch.dtype:
+    """The dtype of the weights of a model folder or checkpoint; of an adapter, that of its base model."""
+    if adapters.is_adapter(folder):
+        folder = source.resolve(str(folder), NullReporter()).folder
+    file = folder / weight_files.find_weights(folder)[0]
+    with weight_files.damage_errors(file):
+        entries = weight_files.read_header(file).values()
+    return next((DTYPES[entry.dtype] for entry in entries if entry.dtype in DTYPES), torch.float32)
+
+
+def load_merged(folder: Path, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """The model of a checkpoint in `dtype`, an adapter added to its base model.
 
     Raises `checkpoint.damaged` or `checkpoint.mismatch`; for an adapter as `source.resolve` and `load_base`.
     """
     config = read_shape(folder)
     if not adapters.is_adapter(folder):
         checkpoint.require_weights(folder, config)
-        model = build_model(torch.device("cpu"), config, initialize=False)
+        model = build_model(torch.device("cpu"), config, initialize=False, dtype=dtype)
         checkpoint.load_weights(folder, model)
         return model
     reporter = NullReporter()
     base = source.resolve(str(folder), reporter)
     require_weights(base, build_model(torch.device("meta"), config, initialize=False))  # before memory is allocated
-    model = build_model(torch.device("cpu"), config, initialize=False)
+    model = build_model(torch.device("cpu"), config, initialize=False, dtype=dtype)
     load_base(base, model, reporter)
     return model
 
@@ -136,7 +146,7 @@ def write_merged(folder: Path, target: Path, reporter: Reporter, dtype: torch.dt
     transformers, as a whole. Raises as `load_merged` and `MergedWeights.read`, and `disk.full`.
     """
     if isinstance(read_shape(folder), TransformersConfig):
-        _write_by_transformers(folder, target, reporter, dtype)
+        _write_by_transformers(folder, target, dtype)
         return
     weights, done = MergedWeights(folder, reporter), 0
     shapes = {name: tensor.to(dtype or tensor.dtype) for name, tensor in weights.shapes.items()}
@@ -161,15 +171,10 @@ def _merged_shape(name: str, entry: TensorEntry, merged: Sequence[_Adapter]) -> 
     return torch.empty(shape, dtype=DTYPES[entry.dtype], device="meta")
 
 
-def _write_by_transformers(folder: Path, target: Path, reporter: Reporter, dtype: torch.dtype | None) -> None:
+def _write_by_transformers(folder: Path, target: Path, dtype: torch.dtype | None) -> None:
     """Write the weights under the names that other programs expect."""
-    weights = folder / weight_files.SINGLE_FILE
-    if adapters.is_adapter(folder):
-        base = source.resolve(str(folder), reporter)
-        weights = base.folder / base.weights[0]
-    entry = next(entry for entry in weight_files.read_header(weights).values() if entry.dtype in DTYPES)
     model = load_merged(folder)
     assert isinstance(model, TransformersModel)
     with files.translate_os_errors(target), tempfile.TemporaryDirectory(dir=target.parent) as working:
-        model.save_folder(Path(working), dtype or DTYPES[entry.dtype])
+        model.save_folder(Path(working), dtype or weights_dtype(folder))
         files.replace(Path(working) / weight_files.SINGLE_FILE, target)

@@ -106,6 +106,14 @@ def read_task(folder: Path) -> Task:
     return "sft" if config.get("eos_token") == conversations.IM_END else "pretrain"  # written by Traindeck 0.1
 
 
+def is_chat(folder: Path) -> bool:
+    """Whether the model of a folder answers prompts: as Traindeck trained it, otherwise if it has a chat template."""
+    config = _read_json(folder / CONFIG_FILE)
+    if _traindeck_fields(config):
+        return read_task(folder) == "sft"
+    return bool(_read_templates(folder / TOKENIZER_FILE, config)[0])
+
+
 def _traindeck_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     found = config.get("traindeck")
     return found if isinstance(found, dict) else {}

@@ -1,0 +1,50 @@
+"""Generation with models that are no checkpoints: folders of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.test_fine_tuning import base_folder as decoder_folder
+from tests.core.test_transformers_models import base_folder as transformers_folder
+from trainer_core.generation import generate
+from trainer_core.generation.generate import SamplingParams
+from trainer_core.messages import TraindeckError
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "chat"), [("qwen3", True), ("llama3 without a template", False), ("gpt2", True), ("gpt2 plain", False)]
+)
+def test_a_folder_of_save_pretrained_generates_as_in_transformers(tmp_path: Path, kind: str, chat: bool) -> None:
+    import transformers
+
+    folder = tmp_path / "模型 model"
+    if kind.startswith("gpt2"):
+        transformers_folder(folder, "gpt2", chat_tokens=chat)
+    else:
+        decoder_folder(folder, kind.split()[0], **({} if chat else {"chat_template": None}))
+    model, codec, answers = generate.load_model(folder, CPU)
+    assert answers == chat
+    prompt = "The quick 床前 fox"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    turns = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True) if chat else prompt
+    ids = tokenizer(text, add_special_tokens=not chat)["input_ids"]
+    assert generate.prompt_ids(codec, prompt, chat) == ids
+    reference = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    reference.generation_config.suppress_tokens = list(range(codec.vocab_size, model.config.vocab_size)) or None
+    expected = reference.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False, eos_token_id=None)
+    greedy = SamplingParams(temperature=0)
+    assert list(generate.generate_tokens(model, ids, 16, greedy, frozenset())) == expected[0, len(ids) :].tolist()
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = decoder_folder(tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(TraindeckError) as caught:
+        generate.load_model(folder, CPU)
+    assert (caught.value.code, caught.value.params["file"]) == ("base_model.missing_file", "tokenizer.json")
