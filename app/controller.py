@@ -128,7 +128,7 @@ class Controller(QObject):
             shown.connect(self.welcome_page.show_plots)
         self.welcome_page.open_if_first_run()
         probe.completed.connect(self.window.setup.presets.show_machine)
-        probe.completed.connect(self.window.playground.set_machine)
+        probe.completed.connect(self.window.chat.models.set_machine)
         probe.start()
 
     # --- connections ---------------------------------------------------------------------------------------
@@ -174,33 +174,36 @@ class Controller(QObject):
 
     def _connect_pages(self) -> None:
         # Imported after the first paint.
+        from app.core.conversation_store import ConversationStore
         from app.pages.plots.plot_export_controller import PlotExportController
 
-        window = self.window
+        window, run = self.window, self.active_run
         self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
         window.runs.connect_services(self._history, self.active_run, self._settings, window.plots)
         window.runs.open_requested.connect(self.open_run)
         window.runs.resume_requested.connect(self.resume_run)
-        window.runs.generate_requested.connect(self._open_in_playground)
+        window.runs.generate_requested.connect(self._open_in_chat)
         window.runs.folders.closing.connect(self._run_viewer.on_folder_closing)
         window.runs.folders.moved.connect(self.queue_controller.on_run_moved)
-        window.runs.folders.moved.connect(window.playground.on_run_moved)
+        window.runs.folders.moved.connect(window.chat.models.on_run_moved)
         self._list_task.finished.connect(window.runs.on_runs_listed)
         window.queue.connect_queue(self.queue_controller)
         window.queue.open_requested.connect(self.open_run)
         window.queue.resume_requested.connect(self.resume_run)
         window.queue.compare_requested.connect(self._compare_on_plots)
         window.data.connect_job(self.preview_job)
-        window.playground.connect_services(self.active_run, self._history, self._settings)
-        self._list_task.finished.connect(window.playground.refresh_checkpoints)
-        window.samples.sample_requested.connect(
-            lambda prompt: self.active_run.process.send(protocol.SampleCommand(prompt=prompt))
+        store = ConversationStore(self._settings_store.path.parent / "conversations")
+        window.chat.connect_services(run, self._history, self._settings, store)
+        window.chat.save_requested.connect(lambda: run.process.send(protocol.Save()))
+        window.chat.samples.sample_requested.connect(
+            lambda prompt: run.process.send(protocol.SampleCommand(prompt=prompt))
         )
+        self._list_task.finished.connect(window.chat.models.refresh_checkpoints)
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
-    def _open_in_playground(self, checkpoint: Path) -> None:
-        self.window.playground.select_checkpoint(checkpoint)
-        self.window.show_page("try")
+    def _open_in_chat(self, checkpoint: Path) -> None:
+        self.window.chat.select_checkpoint(checkpoint)
+        self.window.show_page("chat")
 
     def _open_sweep_dialog(self) -> None:
         self.window.show_page("queue")
@@ -357,7 +360,7 @@ class Controller(QObject):
             controller.shutdown()
         if self._first_paint_done:
             self.window.runs.shutdown()
-            self.window.playground.shutdown()
+            self.window.chat.models.shutdown()
         self.help_controller.shutdown()
         self.desktop_status.hide()
         QGuiApplication.setQuitOnLastWindowClosed(True)

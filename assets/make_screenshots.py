@@ -1,6 +1,7 @@
 """Takes the screenshots in docs/images: `python -m assets.make_screenshots [FOLDER]`.
 
-Trains `quickstart` and `quickstart_sft` (some minutes), or reads them from `--runs FOLDER`, and replays their events.
+Trains `quickstart`, `quickstart_sft` and `quickstart_finetune` (some minutes), or reads them from `--runs FOLDER`, and
+replays their events.
 Starts Xvfb if there is no display.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
 _DARK = ("training", "detail", "performance", "data", "settings", "runs", "extremes")
-_PROMPT = "2015 年 8 月有多少天？"
+_PROMPT = "1998 年 8 月的后一月是哪月？"
 _LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_version.parquet"
 
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--one", help="LANGUAGE-THEME: only this combination, in this process")
     parser.add_argument("--size", default=f"{_SIZE[0]}x{_SIZE[1]}")
     parser.add_argument(
-        "--runs", type=Path, help="folder with the runs quickstart and quickstart_sft; default: train them"
+        "--runs", type=Path, help="folder with the runs of these three presets, under their names; default: train them"
     )
     parser.add_argument(
         "--extremes", action="store_true", help="also take a screenshot with long names and invalid values"
@@ -53,10 +54,11 @@ def main() -> None:
 
 
 def _train(home: Path) -> Path:
-    """Train both presets."""
-    for preset in ("quickstart", "quickstart_sft"):
-        folders = ["--run-dir", str(home / "runs" / preset), "--cache-dir", str(home / "cache")]
-        subprocess.run([sys.executable, "-m", "trainer_core", "train", "--preset", preset, *folders], check=True)
+    """Train the presets."""
+    environment = {**os.environ, "TRAINDECK_HOME": str(home)}  # `quickstart_finetune` finds its base model there
+    for preset in ("quickstart", "quickstart_sft", "quickstart_finetune"):
+        command = [sys.executable, "-m", "trainer_core", "train", "--preset", preset]
+        subprocess.run([*command, "--run-dir", str(home / "runs" / preset)], check=True, env=environment)
     return home / "runs"
 
 
@@ -136,9 +138,12 @@ def _take_all(
     window.plots.detail.click()
     take("detail")
     window.plots.overview.click()
-    for page in ("performance", "samples", "log"):
+    for page in ("performance", "log"):
         window.show_page(page)
         take(page)
+    window.show_page("chat")
+    window.chat.show_samples(True)
+    take("samples")
     _fill_queue(controller)
     window.show_page("queue")
     take("queue")
@@ -147,8 +152,8 @@ def _take_all(
     take("runs")
     controller.window.runs.set_overlay_shown([runs / "quickstart_sft"], False)
     _end_run(controller)
-    _generate(controller, application, runs / "quickstart_sft")
-    take("try")
+    _chat(controller, application, runs / "quickstart_finetune")
+    take("chat")
     window.show_page("settings")
     controller.form.set_text("batch_size", "0")
     controller.form.set_text("learning_rate", "3e-4")
@@ -198,15 +203,17 @@ def _compare(controller: Controller, application: QApplication, runs: Path) -> N
     _wait(application, lambda: bool(controller.window.runs.overlays.visible_overlays(None)))
 
 
-def _generate(controller: Controller, application: QApplication, run: Path) -> None:
-    """Generate text with the newest checkpoint of a run."""
-    page, session = controller.window.playground, controller.window.playground.sessions[0]
-    controller.window.show_page("try")
+def _chat(controller: Controller, application: QApplication, run: Path) -> None:
+    """Ask a tuned model and its base model."""
+    page = controller.window.chat
+    controller.window.show_page("chat")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
-    controller.window.playground.select_checkpoint(newest)
+    page.select_checkpoint(newest)
+    page.compare.click()
+    page.row.fields["temperature"].setValue(0)
     page.prompt.setPlainText(_PROMPT)
     page.write.click()
-    _wait(application, lambda: session.state != "off" and not session.is_busy, 120.0)
+    _wait(application, lambda: not page.models.are_busy, 120.0)
 
 
 def _replay(controller: Controller, run: Path) -> None:

@@ -89,7 +89,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     ),
     "window": (
         "gui/test_gui_data_real.py",
-        "gui/test_gui_playground_real.py",
+        "gui/test_gui_chat_real.py",
         "gui/test_gui_queue_real.py",
         "gui/test_gui_real.py",
         "gui/test_gui_long_runs.py",

@@ -581,6 +581,7 @@ class Generate(Command, tag="generate", kw_only=True):
 
     prompt: str = ""  # text to continue or to answer
     turns: list[Turn] = []  # conversation to answer instead of the prompt, for a chat model
+    chat: bool | None = None  # answer the prompt with the chat template, or continue it; None: as the model was trained
     max_tokens: int = 200  # length of the text; from 1
     temperature: float = 0.8  # 0 to 5; 0: greedy
     top_k: int = 0  # sample from the k most likely tokens; 0: no limit

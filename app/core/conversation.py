@@ -1,4 +1,4 @@
-"""Texts that a model of the playground generates, and the device that it uses."""
+"""Prompts and generated texts of the chat page, and the device that generates them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from trainer_core import protocol
 from trainer_core.protocol import Param
 
 GenerationStatus = Literal["waiting", "end", "length", "interrupted", "failed"]
+Mode = Literal["chat", "continue"]
 MAX_SEED: Final = 2**31 - 1
 
 
@@ -20,27 +21,44 @@ class Turn:
     prompt: str
     sampling: dict[str, Any]  # fields of `protocol.Generate`
     chat: bool = False
-    step: int | None = None  # of the model's checkpoint; None: not loaded yet
+    model: str = ""  # name of a model without steps; empty: a checkpoint of a run
+    step: int | None = None  # of the checkpoint; None: not loaded yet, or no checkpoint
     text: str = ""
     tokens: int = 0
     tokens_per_s: float = 0.0
     prompt_tokens: int = 0
     status: GenerationStatus = "waiting"
     error: tuple[str, dict[str, Param]] | None = None  # error code and parameters
+    generated: str | None = None  # the text before it was corrected; None: not corrected
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a text that was ended or stopped."""
+        return self.status not in ("waiting", "failed")
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is a finished turn of a chat."""
+        return self.chat and self.is_finished
 
 
-def generate_command(turns: Sequence[Turn]) -> protocol.Generate:
-    """Command that generates the text of the last turn. A chat model gets the previous turns, without failed ones."""
+def chat_messages(turns: Sequence[Turn], system: str = "") -> list[protocol.Turn]:
+    """Messages of a chat, without failed turns and without continued texts."""
+    messages = [protocol.Turn(role="system", content=system)] if system.strip() else []
+    for turn in turns:
+        if turn.is_answer:
+            messages.append(protocol.Turn(role="user", content=turn.prompt))
+            messages.append(protocol.Turn(role="assistant", content=turn.text))
+    return messages
+
+
+def generate_command(turns: Sequence[Turn], system: str = "") -> protocol.Generate:
+    """Command that generates the text of the last turn. A chat model gets the messages before it."""
     *earlier, last = turns
     if not last.chat:
-        return protocol.Generate(prompt=last.prompt, **last.sampling)
-    command = protocol.Generate(**last.sampling)
-    for turn in earlier:
-        if turn.chat and turn.status not in ("waiting", "failed"):
-            command.turns.append(protocol.Turn(role="user", content=turn.prompt))
-            command.turns.append(protocol.Turn(role="assistant", content=turn.text))
-    command.turns.append(protocol.Turn(role="user", content=last.prompt))
-    return command
+        return protocol.Generate(prompt=last.prompt, chat=False, **last.sampling)
+    question = protocol.Turn(role="user", content=last.prompt)
+    return protocol.Generate(turns=[*chat_messages(earlier, system), question], chat=True, **last.sampling)
 
 
 class DeviceChoice(NamedTuple):
@@ -59,10 +77,10 @@ def choose_device(gpu_count: int | None, training_device: str | None) -> DeviceC
     if gpu_count is None:
         return DeviceChoice("auto", "")
     if gpu_count == 0:
-        return DeviceChoice("auto", "playground.device_no_gpu")
+        return DeviceChoice("auto", "chat.device_no_gpu")
     if training_device is None:
-        return DeviceChoice("auto", "playground.device_gpu")
+        return DeviceChoice("auto", "chat.device_gpu")
     if gpu_count == 1:
-        return DeviceChoice("cpu", "playground.device_gpu_busy")
+        return DeviceChoice("cpu", "chat.device_gpu_busy")
     trains_on_first = training_device.partition(":")[2] in ("", "0")
-    return DeviceChoice("cuda:1" if trains_on_first else "cuda:0", "playground.device_other_gpu")
+    return DeviceChoice("cuda:1" if trains_on_first else "cuda:0", "chat.device_other_gpu")

@@ -346,6 +346,11 @@ class RunStateMachine:
         return self.state in WORKING_STATES and not self.pause_pending and not self._is_over
 
     @property
+    def can_save(self) -> bool:
+        """Whether the trainer saves a checkpoint on request."""
+        return self.state in (RunState.TRAINING, RunState.EVALUATING)
+
+    @property
     def can_stop(self) -> bool:
         """Whether Stop is possible, also to kill a trainer that is stopping (see `next_stop_kills`)."""
         if self.state is RunState.STOPPING:

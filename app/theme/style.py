@@ -134,7 +134,7 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 #banner { border: 1px solid $border; border-radius: 6px; background: $note_surface; }
 #banner[level="warning"] { background: $warn_surface; border-color: $warn; }
 #banner[level="error"] { background: $bad_surface; border-color: $bad; }
-#log, #sampleText, #tryPrompt { font-family: $mono; }
+#log, #sampleText, #chatPrompt, #chatSystem, #chatQuestion, #chatAnswer { font-family: $mono; }
 """)  # noqa: E501
 
 

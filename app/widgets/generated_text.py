@@ -37,15 +37,17 @@ class GeneratedTextView(QTextEdit):
         else:
             cursor.setBlockFormat(line_block_format(self))
 
-    def append_text(self, cursor: QTextCursor, heading: str, prompt: str, text: str, *, is_answer: bool) -> None:
-        """Append a text. `is_answer`: it answers the prompt; otherwise it continues it."""
+    def append_text(self, cursor: QTextCursor, heading: str, prompt: str, text: str, *, is_answer: bool) -> int:
+        """Append a text and return its position. `is_answer`: it answers the prompt; otherwise it continues it."""
         self.start_line(cursor, top=2 * SPACING)
         cursor.insertText(heading, char_format(self.colors.muted, bold=True))
         self.start_line(cursor)
         cursor.insertText(prompt, raw_char_format(self.colors.accent))
         if is_answer:
             self.start_line(cursor)
+        position = cursor.position()
         cursor.insertText(text, raw_char_format(self.colors.text))
+        return position
 
     def append_note(self, cursor: QTextCursor, note: str, color: str) -> None:
         """Append a line about the last text."""

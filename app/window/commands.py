@@ -69,7 +69,6 @@ _SHELL_KEYS: Final = {
     "cmd": ("window.for_cmd", "Ctrl+Shift+X"),
     "bash": ("window.copy_command_line", "Ctrl+Shift+C"),
 }
-_SAVABLE_STATES: Final = frozenset({RunState.TRAINING, RunState.EVALUATING})
 
 
 class Menus(QObject):
@@ -153,7 +152,7 @@ class Menus(QObject):
             "resume": machine.can_resume,
             "stop": machine.can_stop,
             "stop_and_quit": machine.is_active,
-            "save": machine.state in _SAVABLE_STATES,
+            "save": machine.can_save,
             "sample": machine.state is RunState.TRAINING and active_run_shown,
             "run_folder": bool(machine.run_dir) or not active_run_shown,
             **{f"copy_{shell}": not blocked for shell in SHELLS},

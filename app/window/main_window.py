@@ -27,14 +27,13 @@ from app.window.run_bar import RunBar
 
 if TYPE_CHECKING:
     from app.core.settings import Settings
+    from app.pages.chat.page import ChatPage
     from app.pages.data.page import DataPage
     from app.pages.log.page import LogPage
     from app.pages.performance.page import PerformancePage
-    from app.pages.playground.page import PlaygroundPage
     from app.pages.plots.page import PlotsPage
     from app.pages.queue.page import QueuePage
     from app.pages.runs.page import RunsPage
-    from app.pages.samples.page import SamplesPage
     from app.pages.setup.all_settings import AllSettingsPage
 
 _SETUP_WIDTH = 340
@@ -54,8 +53,7 @@ class MainWindow(QMainWindow):
     plots: PlotsPage
     performance: PerformancePage
     data: DataPage
-    samples: SamplesPage
-    playground: PlaygroundPage
+    chat: ChatPage
     log: LogPage
     runs: RunsPage
     queue: QueuePage
@@ -145,7 +143,7 @@ class MainWindow(QMainWindow):
         for spec in PAGES[1:]:
             self._build_page(spec)
             self._built[-1].restore_state(settings)
-        self.samples.prompt_settings_requested.connect(lambda: self.show_setting("sample_prompts"))
+        self.chat.samples.prompt_settings_requested.connect(lambda: self.show_setting("sample_prompts"))
         self.page_shown.connect(self._focus_queue)
         self.plots.build()
         self.page_shown.emit(self.page)
@@ -175,9 +173,10 @@ class MainWindow(QMainWindow):
         self.setWindowState(self.windowState() ^ Qt.WindowState.WindowFullScreen)
 
     def generate_sample(self) -> None:
-        """Request a sample for the prompt on the samples page."""
-        self.show_page("samples")
-        self.samples.generate_button.click()
+        """Request a sample for the prompt of the samples."""
+        self.show_page("chat")
+        self.chat.show_samples(True)
+        self.chat.samples.generate_button.click()
 
     def focus_search(self) -> None:
         """Focus the search field of the current page, or that of all settings where the page has none."""

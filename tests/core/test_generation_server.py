@@ -206,6 +206,17 @@ def test_a_run_without_a_base_model_has_none_to_compare_with(serve: Callable[...
     serve("text", "--base").read_until(protocol.Error, code="base_model.none", exit_code=2)
 
 
+def test_a_command_chooses_between_an_answer_and_a_continued_text(serve: Callable[..., Server]) -> None:
+    server = serve("chat")
+    prompts = {}
+    for number, chat in enumerate((None, True, False)):
+        server.send(protocol.Generate(id=number, prompt="1 加 1？", max_tokens=4, chat=chat))
+        prompts[chat] = server.read_text(number)[1].prompt_tokens
+    assert prompts[None] == prompts[True] > prompts[False]  # without the chat template
+    server.send(protocol.Generate(id=9, turns=[protocol.Turn(role="user", content="?")], chat=False))
+    server.read_until(protocol.Warn, code="data.chat_refused")
+
+
 def test_json_output_without_commands_generates_one_text(home: Path) -> None:
     result = run(
         home, "generate", "text", "--prompt", "Line", "--max-tokens", "6", "--device", "cpu", "--output", "json"

@@ -71,8 +71,8 @@ def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_pa
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
     assert controller.form.undo_stack.canUndo()  # the typed settings can be undone
-    assert onboarding.hint.text() == "Trained. Next: Playground"
-    window.show_page("try")
-    qtbot.waitUntil(window.playground.write.isEnabled, timeout=20_000)
+    assert onboarding.hint.text() == "Trained. Next: Chat"
+    window.show_page("chat")
+    qtbot.waitUntil(window.chat.write.isEnabled, timeout=20_000)
     controller.form.set_text("max_steps", "13")
     assert onboarding.hint.text() == "Next: check whether it fits, or start"

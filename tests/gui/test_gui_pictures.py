@@ -24,7 +24,7 @@ from trainer_core.system.hardware import MachineInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the golden pictures need the fonts of Linux")
 WRITE_MODE = os.environ.get(golden.WRITE_VARIABLE) == "write"
-PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")
+PAGES = ("plots", "performance", "data", "chat", "samples", "log", "runs", "queue", "settings")
 GIB = 2**30
 MACHINE = MachineInfo(
     (RTX_3060,), None, "", "580.65", (13, 0), 16 * GIB, 9 * GIB, "AMD Ryzen 7", 8, 16, "Windows"
@@ -66,7 +66,8 @@ def make_demo_window(make_window: MakeWindow, home: Path, qtbot: QtBot) -> Calla
 
 def grab_page(controller: Controller, page: str, qtbot: QtBot) -> QImage:
     """Show a page and grab the window once it no longer changes: some parts are painted in idle time."""
-    controller.window.show_page(page)
+    controller.window.show_page("chat" if page == "samples" else page)
+    controller.window.chat.show_samples(page == "samples")
     qtbot.wait(300)
     controller.render()
     previous, picture = QImage(), controller.window.grab().toImage()

@@ -138,13 +138,13 @@ def test_resuming_the_newest_checkpoint_continues_the_run(make_window: MakeWindo
     assert "--run-dir" not in arguments
 
 
-def test_generate_opens_the_playground_with_the_checkpoint(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+def test_generate_opens_the_chat_with_the_checkpoint(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     path = add_run(home, "a")
     controller = make_window()
     _, checkpoint = select_checkpoint(qtbot, controller, path, 1)
     press_button(qtbot, controller, "generateFrom")
-    assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
-    assert controller.window.playground.sessions[0].checkpoint == checkpoint
+    assert controller.window.tabs.currentWidget() is controller.window.pages["chat"]
+    assert controller.window.chat.models.all_sessions[0].checkpoint == checkpoint
 
 
 def test_a_real_checkpoint_is_exported(

@@ -1,28 +1,29 @@
-"""The Samples page: by step or by prompt."""
+"""Samples on the chat page: by step or by prompt."""
 
 from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.pages.samples.page import SamplesPage
+from app.pages.chat.samples_view import SamplesView
 from tests.gui.conftest import MakeWindow, click, horizontal_extent
 from trainer_core.protocol import Sample
 
 
-def open_page(make_window: MakeWindow, qtbot: QtBot) -> SamplesPage:
+def open_page(make_window: MakeWindow, qtbot: QtBot) -> SamplesView:
     controller = make_window()
     for step in (100, 200, 300):
         for prompt in ("def ", "import os\n"):
             controller.active_run.record.samples.append(
                 Sample(step=step, prompt=prompt, text=f"{prompt.strip()}-{step}")
             )
-    controller.window.show_page("samples")
+    controller.window.show_page("chat")
+    click(qtbot, controller.window.chat.modes["samples"])
     controller.render()
-    return controller.window.samples
+    return controller.window.chat.samples
 
 
-def lines(page: SamplesPage) -> list[str]:
+def lines(page: SamplesView) -> list[str]:
     return [line for line in page.text.toPlainText().splitlines() if line]
 
 
@@ -72,8 +73,9 @@ def test_a_new_sample_does_not_move_the_visible_text(make_window: MakeWindow, qt
 def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.window.activateWindow()
-    controller.window.show_page("samples")
-    page = controller.window.samples
+    controller.window.show_page("chat")
+    click(qtbot, controller.window.chat.modes["samples"])
+    page = controller.window.chat.samples
     click(qtbot, page.set_prompts_button)
     qtbot.waitUntil(
         lambda: (focus := QApplication.focusWidget()) is not None and "sample_prompts" in focus.objectName()

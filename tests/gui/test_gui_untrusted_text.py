@@ -59,10 +59,11 @@ def test_messages_samples_and_failures_are_plain_text(make_window: MakeWindow, q
     labels = [label for label in controller.window.banners.findChildren(QLabel) if HTML in label.text()]
     assert labels
     assert all(label.textFormat() is Qt.TextFormat.PlainText for label in labels)
-    controller.window.show_page("samples")
+    controller.window.show_page("chat")
     controller.active_run.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
+    controller.window.chat.show_samples(True)
     controller.render()
-    assert controller.window.samples.text.toPlainText().count("<img") == 2
+    assert controller.window.chat.samples.text.toPlainText().count("<img") == 2
 
 
 SPECIAL_ARGUMENTS = [

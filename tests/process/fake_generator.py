@@ -1,7 +1,8 @@
 """A fake of `generate --control stdin`, without a model: `fake_generator.py generate CHECKPOINT …`.
 
-Its text contains the seed and the step. A checkpoint of a run whose name begins with `chat` is a chat model. A prompt
-with “refuse” is rejected; one with “deaf” ignores commands during its generation. No torch, no Qt.
+Its text contains the seed and the step, which is 0 for a base model; with temperature 0 it contains neither. A
+checkpoint of a run whose name begins with `chat` is a chat model. A prompt with “refuse” is rejected; one with “deaf”
+ignores commands during its generation. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from trainer_core import protocol
 
 def main() -> int:
     folder = Path(sys.argv[sys.argv.index("generate") + 1])
-    step, chat = int(folder.name.removeprefix("step-")), folder.parent.parent.name.startswith("chat")
+    base = "--base" in sys.argv
+    step, run = (0, folder) if base else (int(folder.name.removeprefix("step-")), folder.parent.parent)
+    chat = run.name.startswith("chat")
     listen()
     emit(
         protocol.ModelLoaded(
@@ -42,7 +45,8 @@ def generate(command: protocol.Generate, step: int) -> None:
             reason = "interrupted"
             break
         tokens += 1
-        emit(protocol.GeneratedPiece(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
+        origin = f"seed{command.seed}step{step}" if command.temperature else ""
+        emit(protocol.GeneratedPiece(id=command.id, piece=f"{origin}word{tokens} ", tokens=tokens))
         time.sleep(0.002)
     emit(
         protocol.GenerationDone(

@@ -1,4 +1,4 @@
-"""Playground: selection of the device, and turns of a conversation."""
+"""Chat page: selection of the device, and turns of a conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_generation_does_not_use_the_gpu_of_a_training_run() -> None:
         (2, "cuda:0", "cuda:1", "device_other_gpu"),
         (2, "cuda:1", "cuda:0", "device_other_gpu"),
     ):
-        assert choose_device(gpus, training_on) == (flag, reason and f"playground.{reason}"), (gpus, training_on)
+        assert choose_device(gpus, training_on) == (flag, reason and f"chat.{reason}"), (gpus, training_on)
 
 
 def test_a_command_contains_the_previous_turns_without_failed_ones() -> None:

@@ -89,10 +89,11 @@ class GenerationServer:
         text = _TextBuffer(self._run_context, command.id)
         reason: Literal["end", "length", "interrupted", "failed"]
         try:
-            prompt = _conversation(command, loaded.chat) if command.turns else command.prompt
-            prompt_tokens = len(generate.prompt_ids(loaded.codec, prompt, loaded.chat))
-            sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
             model, codec, chat = loaded
+            chat = chat if command.chat is None else command.chat
+            prompt = _conversation(command, chat) if command.turns else command.prompt
+            prompt_tokens = len(generate.prompt_ids(codec, prompt, chat))
+            sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
             pieces = generate.generate_text(model, codec, prompt, command.max_tokens, sampling, chat)
             while self._interrupts == earlier_interrupts and (piece := next(pieces, None)) is not None:
                 text.add(piece)

@@ -1,4 +1,4 @@
-"""Samples page: texts that the model generated during training."""
+"""Samples of the chat page: texts that the model generated during training."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent, QTextCursor
 
-from app.pages.page import Page, ShownRun
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
     NoScrollComboBox,
+    TranslatableWidget,
     horizontal_layout,
     line_edit,
     push_button,
@@ -28,7 +28,7 @@ _MAX_SAMPLES: Final = 200  # displayed; events.jsonl has all
 _MAX_TITLE_LENGTH: Final = 60  # characters
 
 
-class SamplesPage(Page):
+class SamplesView(TranslatableWidget):
     """Samples by step or by prompt, and a line to request one."""
 
     sample_requested = Signal(str)  # prompt
@@ -46,7 +46,6 @@ class SamplesPage(Page):
         options = horizontal_layout(self.order, self.set_prompts_button)
         options.insertStretch(1, 1)
         layout = vertical_layout()
-        layout.setContentsMargins(0, SPACING, 0, 0)
         layout.addLayout(horizontal_layout((self.prompt, 1), self.generate_button))
         layout.addLayout(options)
         layout.addWidget(self.text, 1)
@@ -56,9 +55,6 @@ class SamplesPage(Page):
         self.order.activated.connect(self._render)
         self.set_prompts_button.clicked.connect(self.prompt_settings_requested)
         self.retranslate()
-
-    def show_run(self, run: ShownRun) -> None:
-        self.display(run.record.samples, can_request=run.can_request_sample)
 
     def display(self, samples: Sequence[Sample], *, can_request: bool) -> None:
         """`can_request`: whether a sample can be requested."""

@@ -1,7 +1,9 @@
-"""Playground page with a fake trainer; test_gui_playground_real.py has real models."""
+"""Chat page with a fake trainer; test_gui_chat_real.py has real models."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,26 +13,34 @@ from pathlib import Path
 import psutil
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractButton, QLabel
+from PySide6.QtGui import QGuiApplication, QTextDocument
+from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.pages.playground.page import PlaygroundPage
+from app.pages.chat.corrections import CorrectionDialog
+from app.pages.chat.history_dialog import HistoryDialog
+from app.pages.chat.page import ChatPage
+from app.pages.chat.transcript import Transcript
 from app.services.generation_session import GenerationSession
 from app.services.trainer_process import TrainerProcess
-from tests.gui.conftest import FAKE_TRAINER, MakeWindow, click, horizontal_extent, wait_for_state
+from tests.gui.conftest import FAKE_TRAINER, LEFT, MakeWindow, click, horizontal_extent, wait_for_state
+from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir
 from trainer_core.system.hardware import GpuInfo, probe
 
+FIND_BACKWARD = QTextDocument.FindFlag.FindBackward
 LONG = 90_000  # tokens: longer than any test
 WriteModels = Callable[..., Path]
 
 
 @pytest.fixture
 def write_models(home: Path) -> WriteModels:
-    """Creates runs with fake checkpoints of steps 1 and 2; returns the folder of runs."""
+    """Creates runs with fake checkpoints of steps 1 and 2; returns the folder of runs.
+
+    A run whose name begins with `chat` answers; one whose name ends with `tuned` has a base model.
+    """
 
     def make(*names: str) -> Path:
         for name in names:
@@ -38,8 +48,11 @@ def write_models(home: Path) -> WriteModels:
                 folder = checkpoint(home / "runs", name, step)
                 folder.mkdir(parents=True)
                 (folder / "weights").write_bytes(b"w")
+                task = "sft" if name.startswith("chat") else "pretrain"
+                (folder / "tokenizer_config.json").write_text(json.dumps({"traindeck": {"task": task}}))
                 checkpoint_dir.write_manifest(folder, step, "regular", 3.5 - step)
-            (home / "runs" / name / "config.yaml").write_text("preset: cpu", encoding="utf-8")
+            base = "base_model: Qwen/Qwen3-0.6B" if name.endswith("tuned") else ""
+            (home / "runs" / name / "config.yaml").write_text(f"preset: cpu\n{base}", encoding="utf-8")
         return home / "runs"
 
     return make
@@ -62,13 +75,13 @@ def open_page(
     name: str = "text",
     create_process: Callable[[], TrainerProcess] = create_generator,
     mode: str = "ok",
-) -> tuple[Controller, PlaygroundPage]:
+) -> tuple[Controller, ChatPage]:
     """Open the page with the newest checkpoint of a run selected."""
     controller = make_window(mode)
-    for session in controller.window.playground.sessions:
+    for session in controller.window.chat.models.all_sessions:
         session.create_process = create_process
-    controller.window.show_page("try")
-    page = controller.window.playground
+    controller.window.show_page("chat")
+    page = controller.window.chat
     column = page.columns[0]
     qtbot.waitUntil(lambda: column.run.findText(name) >= 0, timeout=10_000)
     column.run.setCurrentIndex(column.run.findText(name))
@@ -79,10 +92,10 @@ def open_page(
 
 def generate(controller: Controller, qtbot: QtBot, prompt: str) -> list[GenerationSession]:
     """Generate a text for a prompt. Returns the visible sessions."""
-    page = controller.window.playground
+    page = controller.window.chat
     page.prompt.setPlainText(prompt)
     click(qtbot, page.write)
-    sessions = controller.window.playground.visible_sessions
+    sessions = controller.window.chat.models.sessions
     qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=60_000)
     return sessions
 
@@ -178,7 +191,7 @@ def test_ctrl_enter_generates_and_esc_stops_and_keeps_the_text(
     page.prompt.setFocus()
     qtbot.keyClicks(page.prompt, "Line")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    (session,) = controller.window.playground.visible_sessions
+    (session,) = controller.window.chat.models.sessions
     qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     assert page.stop.isVisible()
     assert not page.write.isVisible()
@@ -202,7 +215,7 @@ def test_a_second_stop_ends_an_unresponsive_process(
     page.row.fields["max_tokens"].setValue(LONG)
     page.prompt.setPlainText("deaf")
     click(qtbot, page.write)
-    (session,) = controller.window.playground.visible_sessions
+    (session,) = controller.window.chat.models.sessions
     qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     process = pid(session)
     click(qtbot, page.stop)
@@ -228,8 +241,8 @@ def test_shortcuts_regenerate_and_start_a_new_conversation(
     qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
     assert session.turns == []
     assert page.prompt.toPlainText() == ""
-    listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Playground"]
-    assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
+    listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Chat"]
+    assert listed == ["Generate", "Stop", "Regenerate", "Edit prompt", "Correct", "Compare", "New", "History…"]
 
 
 def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
@@ -261,7 +274,7 @@ def test_the_next_text_is_generated_with_the_newest_checkpoint(
     (session,) = generate(controller, qtbot, "Line")
     assert session.turns[-1].step == 1
     moved.rename(newest)
-    controller.window.playground.refresh_checkpoints()
+    controller.window.chat.models.refresh_checkpoints()
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     generate(controller, qtbot, "Line")
     assert session.turns[-1].step == 2
@@ -273,11 +286,11 @@ def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     runs = write_models("text")
     older = checkpoint(runs, "text", 1)
     controller, page = open_page(make_window, qtbot)
-    controller.window.playground.select_checkpoint(older)
+    controller.window.chat.select_checkpoint(older)
     (session,) = generate(controller, qtbot, "Line")
     before = newest_text(session)
     shutil.rmtree(older)
-    controller.window.playground.refresh_checkpoints()
+    controller.window.chat.models.refresh_checkpoints()
     generate(controller, qtbot, "Line")
     assert newest_text(session) == before
     assert page.columns[0].checkpoint.currentText() == older.name
@@ -298,7 +311,7 @@ def test_a_model_that_cannot_be_loaded_shows_its_error(
     assert page.columns[0].status.property("level") == "bad"
     assert session.turns[-1].status == "failed"
     session.create_process = create_generator
-    controller.window.playground.select_checkpoint(checkpoint(runs, "text", 1))
+    controller.window.chat.select_checkpoint(checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
     generate(controller, qtbot, "Line")
     assert newest_text(session) == expected_text(0, 1)
@@ -316,10 +329,205 @@ def test_a_rejected_prompt_shows_its_error_and_is_not_part_of_the_conversation(
     assert session.turns[-1].prompt_tokens == len("and this?")
 
 
+def test_the_mode_follows_the_model_and_can_be_chosen(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat", "text")
+    controller, page = open_page(make_window, qtbot)
+    assert page.modes["continue"].isChecked()
+    assert not page.system.isVisible()
+    column = page.columns[0]
+    column.run.setCurrentIndex(column.run.findText("chat"))
+    column.run.activated.emit(column.run.currentIndex())
+    assert page.modes["chat"].isChecked()
+    page.system.setPlainText("Be brief.")
+    (session,) = generate(controller, qtbot, "1 加 1？")
+    assert session.turns[-1].prompt_tokens == len("Be brief." + "1 加 1？")
+    click(qtbot, page.modes["continue"])
+    generate(controller, qtbot, "Line")
+    assert session.turns[-1].prompt_tokens == len("Line")
+    assert column.transcript.toPlainText().endswith(f"Line{newest_text(session)}\n… max tokens reached")
+    click(qtbot, page.modes["chat"])
+    generate(controller, qtbot, "2？")
+    assert session.turns[-1].prompt_tokens == len("Be brief." + "1 加 1？" + session.turns[0].text + "2？")
+
+
+def test_an_edited_prompt_replaces_its_turn_and_those_after_it(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat")
+    controller, page = open_page(make_window, qtbot, "chat")
+    for prompt in ("first", "second", "third"):
+        (session,) = generate(controller, qtbot, prompt)
+    transcript = page.columns[0].transcript
+    assert transcript.selected is session.turns[2]
+    click_text(qtbot, transcript, "second")
+    click(qtbot, page.columns[0].edit)
+    assert page.prompt.toPlainText() == "second"
+    click(qtbot, page.edit_bar.buttons["cancelEdit"])
+    page.prompt.setFocus()
+    qtbot.keyClick(page.prompt, Qt.Key.Key_F2)
+    assert page.edit_bar.isVisible()
+    generate(controller, qtbot, "changed")
+    assert [turn.prompt for turn in session.turns] == ["first", "changed"]
+    assert not page.edit_bar.isVisible()
+    generate(controller, qtbot, "fourth")
+    assert len(session.turns) == 3
+
+
+def click_text(qtbot: QtBot, transcript: Transcript, text: str) -> None:
+    """Click at the last occurrence of a text."""
+    cursor = transcript.document().find(text, transcript.document().characterCount(), FIND_BACKWARD)
+    transcript.setTextCursor(cursor)
+    transcript.ensureCursorVisible()
+    qtbot.mouseClick(transcript.viewport(), LEFT, pos=transcript.cursorRect().center())
+
+
+def test_one_click_compares_a_tuned_model_with_its_base(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat tuned")
+    controller, page = open_page(make_window, qtbot, "chat tuned")
+    click(qtbot, page.compare)
+    assert page.columns[1].checkpoint.currentText() == "Base model: Qwen/Qwen3-0.6B"
+    tuned, base = generate(controller, qtbot, "1 加 1？")
+    assert (newest_text(tuned), newest_text(base)) == (expected_text(0, 2), expected_text(0, 0))
+    for column, word in zip(page.columns, ("seed0step2word1", "seed0step0word1"), strict=True):
+        assert "differs from the other column" in column.transcript.toPlainText()
+        marks = [mark.cursor.selectedText() for mark in column.transcript.extraSelections()]
+        assert (len(marks), marks[0]) == (3, word)
+    assert page.columns[1].transcript.toPlainText().startswith("Qwen/Qwen3-0.6B, seed 0")
+    page.row.fields["temperature"].setValue(0)
+    generate(controller, qtbot, "2？")
+    assert all("same text in both columns" in column.transcript.toPlainText() for column in page.columns)
+    assert all(len(column.transcript.extraSelections()) == 3 for column in page.columns)
+
+
+def test_a_model_folder_is_chosen_in_a_dialog(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_models("text")
+    folder = tmp_path / "模型" / "step-7"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    controller, page = open_page(make_window, qtbot)
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(folder))
+    column = page.columns[0]
+    column.run.setCurrentIndex(column.run.count() - 1)
+    column.run.activated.emit(column.run.currentIndex())
+    assert (column.run.currentText(), column.checkpoint.currentText()) == ("step-7", "Model folder")
+    (session,) = generate(controller, qtbot, "Line")
+    assert newest_text(session) == expected_text(0, 7)
+    assert column.transcript.toPlainText().startswith("step-7, seed 0")
+
+
+def test_a_checkpoint_of_the_run_in_training_is_saved_and_used(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_models("text").parent)  # the fake trainer reports a relative folder
+    controller, page = open_page(make_window, qtbot, mode="echo")
+    assert not page.columns[0].save.isVisible()
+    click(qtbot, controller.window.run_bar.start)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
+    run = Path(controller.active_run.machine.run_dir)
+    page.models.all_sessions[0].select(run)
+    with qtbot.waitSignal(
+        controller.active_run.event_received,
+        check_params_cb=lambda event: isinstance(event, protocol.Ack) and event.command == "save",
+        timeout=20_000,
+    ):
+        click(qtbot, page.columns[0].save)
+    newest = checkpoint(run.parent, run.name, 9)
+    newest.mkdir(parents=True)
+    (newest / "weights").write_bytes(b"w")
+    checkpoint_dir.write_manifest(newest, 9, "regular", 1.0)
+    controller.active_run.handle_event(
+        protocol.Checkpoint(step=9, path=newest.name, bytes=1, seconds=0.1, kind="regular")
+    )
+    (session,) = generate(controller, qtbot, "Line")
+    assert session.turns[-1].step == 9
+    assert controller.active_run.machine.state is RunState.TRAINING
+
+
+def test_a_corrected_answer_becomes_data_of_the_next_run(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat")
+    controller, page = open_page(make_window, qtbot, "chat")
+    page.system.setPlainText("Be brief.")
+    (session,) = generate(controller, qtbot, "1 加 1？")
+    generated, bar = newest_text(session), page.corrections
+    assert not bar.isVisible()
+    correct_newest(qtbot, controller, "Two.")
+    row = json.loads(bar.path.read_text(encoding="utf-8"))
+    assert [message["content"] for message in row["messages"]] == ["Be brief.", "1 加 1？", "Two."]
+    assert row["rejected"][-1] == {"role": "assistant", "content": generated}
+    assert bar.text.text() == f"Corrected answers: 1 in {bar.path}"
+    generate(controller, qtbot, "2？")
+    assert session.turns[-1].prompt_tokens == len("Be brief." + "1 加 1？" + "Two." + "2？")
+    click(qtbot, bar.buttons["addCorrections"])
+    assert controller.form.data == [str(bar.path)]
+    assert not bar.buttons["addCorrections"].isEnabled()
+    correct_newest(qtbot, controller, "Three.")
+    click(qtbot, bar.buttons["undoCorrection"])
+    assert session.turns[-1].text == expected_text(0, 2)
+    assert len(bar.path.read_text(encoding="utf-8").splitlines()) == 1
+    click(qtbot, bar.buttons["undoCorrection"])
+    assert not bar.isVisible()
+
+
+def correct_newest(qtbot: QtBot, controller: Controller, answer: str) -> None:
+    """Correct the newest answer in the dialog."""
+    click(qtbot, controller.window.chat.columns[0].correct)
+    dialog = controller.window.findChild(CorrectionDialog)
+    assert dialog is not None
+    assert dialog.reason.text() == "Change the answer to save it"
+    dialog.answer.selectAll()
+    qtbot.keyClicks(dialog.answer, answer)
+    click(qtbot, dialog.save)
+    qtbot.waitUntil(lambda: controller.window.findChild(CorrectionDialog) is None)
+
+
+def test_conversations_are_kept_reopened_and_deleted(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat tuned", "text")
+    controller, page = open_page(make_window, qtbot, "chat tuned")
+    page.system.setPlainText("Be brief.")
+    click(qtbot, page.compare)
+    generate(controller, qtbot, "1 加 1？")
+    controller.window.close()
+    controller, page = open_page(make_window, qtbot)
+    (session,) = generate(controller, qtbot, "Line")
+    click(qtbot, page.history)
+    dialog = controller.window.findChild(HistoryDialog)
+    assert dialog is not None
+    assert [dialog.list.item(place).text().split("   ")[1] for place in range(2)] == ["Line", "1 加 1？"]
+    dialog.list.setCurrentRow(1)
+    click(qtbot, dialog.open_button)
+    assert page.system.toPlainText() == "Be brief."
+    assert [column.run.currentText() for column in page.columns] == ["chat tuned"] * 2
+    assert page.columns[1].checkpoint.currentText().startswith("Base model")
+    assert [session.turns[0].prompt for session in page.models.sessions] == ["1 加 1？"] * 2
+    generate(controller, qtbot, "2？")
+    click(qtbot, page.history)
+    qtbot.waitUntil(lambda: len(controller.window.findChildren(HistoryDialog)) == 1)
+    dialog = controller.window.findChild(HistoryDialog)
+    assert dialog is not None
+    assert dialog.list.count() == 2  # the reopened one has grown
+    qtbot.keyClick(dialog.list, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    dialog.keep.click()
+    click(qtbot, dialog.delete_button)
+    assert (dialog.list.count(), session.turns) == (0, [])
+    dialog.reject()
+    generate(controller, qtbot, "Line")
+    assert list((Path(os.environ["TRAINDECK_CONFIG_DIR"]) / "conversations").iterdir()) == []
+
+
 def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
     write_models("text")
     controller, _ = open_page(make_window, qtbot)
-    session = controller.window.playground.sessions[0]
+    session = controller.window.chat.models.all_sessions[0]
     generate(controller, qtbot, "Line")
     process = pid(session)
     assert session.idle_timer.isActive()
@@ -339,7 +547,7 @@ def test_closing_the_window_ends_the_processes(
     page.row.fields["max_tokens"].setValue(LONG)
     click(qtbot, page.compare)
     click(qtbot, page.write)
-    sessions = controller.window.playground.sessions
+    sessions = controller.window.chat.models.all_sessions
     qtbot.waitUntil(lambda: all(session.state == "writing" for session in sessions), timeout=60_000)
     processes = [pid(session) for session in sessions]
     controller.window.close()
@@ -351,34 +559,34 @@ def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
 ) -> None:
     write_models("text")
     controller, page = open_page(make_window, qtbot, mode="echo")
-    qtbot.waitUntil(lambda: controller.window.playground.machine is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.window.chat.models.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
-    controller.window.playground.set_machine(replace(probe(), gpus=(gpu,)))
+    controller.window.chat.models.set_machine(replace(probe(), gpus=(gpu,)))
     assert page.device_label.text() == "Uses the GPU"
     (session,) = generate(controller, qtbot, "Line")
     assert session.key is not None
-    assert session.key[1] == "auto"
+    assert session.key[-1] == "auto"
     process = pid(session)
     controller.window.show_page("plots")
     click(qtbot, controller.window.run_bar.start)
     wait_for_state(qtbot, controller, RunState.TRAINING)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
-    controller.window.show_page("try")
+    controller.window.show_page("chat")
     assert page.device_label.text() == "Uses the CPU: training uses the only GPU"
     generate(controller, qtbot, "Line")
     assert session.key is not None
-    assert session.key[1] == "cpu"
+    assert session.key[-1] == "cpu"
 
 
 def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    controller.window.show_page("try")
-    page = controller.window.playground
+    controller.window.show_page("chat")
+    page = controller.window.chat
     note = page.columns[0].transcript.placeholder
     qtbot.waitUntil(lambda: "No checkpoint yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    assert not any(session.is_busy for session in controller.window.playground.sessions)
+    assert not any(session.is_busy for session in controller.window.chat.models.all_sessions)
 
 
 def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:
@@ -400,9 +608,9 @@ def test_no_text_is_clipped_in_the_narrowest_window(
 ) -> None:
     write_models("text")
     controller = make_window(language=language, theme="dark")
-    window, page = controller.window, controller.window.playground
+    window, page = controller.window, controller.window.chat
     window.resize(860, 560)
-    window.show_page("try")
+    window.show_page("chat")
     qtbot.waitUntil(lambda: page.write.isEnabled(), timeout=10_000)
     click(qtbot, page.compare)
     qtbot.wait(50)
@@ -421,7 +629,7 @@ def test_sampling_options_are_restored(make_window: MakeWindow, qtbot: QtBot, wr
         page.row.fields[name].setValue(float(value))
     generate(controller, qtbot, "Line")
     controller.window.close()
-    fields = make_window().window.playground.row.fields
+    fields = make_window().window.chat.row.fields
     assert {name: field.text() for name, field in fields.items()} == {
         "temperature": "1.25",
         "top_k": "40",

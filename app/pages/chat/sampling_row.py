@@ -1,4 +1,4 @@
-"""Sampling options of the playground."""
+"""Sampling options of the chat page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.theme.palette import SPACING
 from app.widgets.basic import TranslatableWidget, label
 
 _FIELDS: Final = {  # default, minimum, maximum, step, decimals, keys of title and hint
-    "temperature": (0.8, 0.0, 5.0, 0.1, 2, "playground.temperature", "playground.temperature_hint"),
-    "top_k": (0, 0, 1_000_000, 1, 0, "playground.top_k", "playground.top_k_hint"),
-    "top_p": (1.0, 0.01, 1.0, 0.05, 2, "playground.top_p", "playground.top_p_hint"),
-    "max_tokens": (200, 1, 100_000, 50, 0, "playground.max_tokens", "playground.max_tokens_hint"),
-    "seed": (0, 0, MAX_SEED, 1, 0, "playground.seed", "playground.seed_hint"),
+    "temperature": (0.8, 0.0, 5.0, 0.1, 2, "chat.temperature", "chat.temperature_hint"),
+    "top_k": (0, 0, 1_000_000, 1, 0, "chat.top_k", "chat.top_k_hint"),
+    "top_p": (1.0, 0.01, 1.0, 0.05, 2, "chat.top_p", "chat.top_p_hint"),
+    "max_tokens": (200, 1, 100_000, 50, 0, "chat.max_tokens", "chat.max_tokens_hint"),
+    "seed": (0, 0, MAX_SEED, 1, 0, "chat.seed", "chat.seed_hint"),
 }
 
 

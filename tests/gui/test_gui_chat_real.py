@@ -1,4 +1,4 @@
-"""Playground page with real models."""
+"""Chat page with real models."""
 
 from __future__ import annotations
 
@@ -19,8 +19,16 @@ TRAINING_FLAGS = (
 )  # fmt: skip
 
 
-def train(home: Path, data: Path, name: str) -> None:
-    result = run(home, "train", *TRAINING_FLAGS, "--data", str(data), "--run-dir", str(home / "runs" / name))
+def question_file(folder: Path) -> Path:
+    rows = ({"prompt": f"{n} 加 1？", "response": f"{n + 1}。"} for n in range(200))
+    path = folder / "问答.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def train(home: Path, data: Path, name: str, *flags: str) -> None:
+    target = str(home / "runs" / name)
+    result = run(home, "train", *TRAINING_FLAGS, "--data", str(data), "--run-dir", target, *flags)
     assert result.code == 0, result.stderr
 
 
@@ -30,8 +38,8 @@ def test_two_checkpoints_generate_the_same_texts_as_the_command_line(
     home.mkdir()
     train(home, text_file(tmp_path), "文本 run")
     controller = make_window()
-    controller.window.show_page("try")
-    page, sessions = controller.window.playground, controller.window.playground.sessions
+    controller.window.show_page("chat")
+    page, sessions = controller.window.chat, controller.window.chat.models.all_sessions
     qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
     click(qtbot, page.compare)
     page.row.fields["max_tokens"].setValue(40)
@@ -60,17 +68,39 @@ def test_two_checkpoints_generate_the_same_texts_as_the_command_line(
     qtbot.waitUntil(lambda: not any(psutil.pid_exists(pid or 0) for pid in processes), timeout=20_000)
 
 
+def test_a_tuned_model_answers_beside_its_base_model(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
+) -> None:
+    home.mkdir()
+    train(home, question_file(tmp_path), "base")
+    train(home, question_file(tmp_path), "调优 tuned", "--base-model", str(home / "runs" / "base"))
+    controller = make_window()
+    controller.window.show_page("chat")
+    page, sessions = controller.window.chat, controller.window.chat.models.all_sessions
+    sessions[0].select(home / "runs" / "调优 tuned")
+    qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
+    click(qtbot, page.compare)
+    page.row.fields["max_tokens"].setValue(12)
+    page.system.setPlainText("简短回答。")
+    page.prompt.setPlainText("1 加 1？")
+    click(qtbot, page.write)
+    qtbot.waitUntil(lambda: not page.models.are_busy, timeout=120_000)
+    tuned, base = (session.turns[-1] for session in sessions)
+    assert tuned.chat
+    assert base.chat
+    assert tuned.text != base.text
+    assert "differs from the other column" in page.columns[1].transcript.toPlainText()
+    assert tuned.prompt_tokens == base.prompt_tokens > len("简短回答。1 加 1？")
+
+
 def test_a_chat_model_gets_the_previous_turns(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
 ) -> None:
-    rows = ({"prompt": f"{n} 加 1？", "response": f"{n + 1}。"} for n in range(200))
-    pairs = tmp_path / "问答.jsonl"
-    pairs.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     home.mkdir()
-    train(home, pairs, "chat")
+    train(home, question_file(tmp_path), "chat")
     controller = make_window()
-    controller.window.show_page("try")
-    page, session = controller.window.playground, controller.window.playground.sessions[0]
+    controller.window.show_page("chat")
+    page, session = controller.window.chat, controller.window.chat.models.all_sessions[0]
     qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
     page.row.fields["max_tokens"].setValue(4)
     for question in ("1 加 1？", "和 2？"):

@@ -1,0 +1,1 @@
+"""The Chat page: chats, continued texts, and samples of training."""

@@ -1,1 +1,0 @@
-"""The Playground page: text from one checkpoint, or from two side by side."""

@@ -1,1 +1,0 @@
-"""Samples page: text that the model wrote during training."""
