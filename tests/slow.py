@@ -77,6 +77,10 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     ),
     "export": (
         "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",
+        "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q5_k_m]",
+        "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q6_k]",
+        "core/test_gguf_export.py::test_half_precision_equals_rounded_weights[f16]",
+        "core/test_gguf_export.py::test_other_tokenizers_of_llama_models_are_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_a_text_of_mistral_begins_with_a_space_unless_the_model_is_a_chat_model",
     ),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),

@@ -99,15 +99,17 @@ def _read_prompt() -> str:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["hf", "gguf"]),
+    type=click.Choice(["hf", "peft", "gguf", "gguf-adapter"]),
     default="hf",
     show_default=True,
-    help="hf: folder for transformers. gguf: one file for LM Studio, Ollama and llama.cpp.",
+    help="hf: folder for transformers. gguf: one file for LM Studio, Ollama and llama.cpp. "
+    "peft, gguf-adapter: only the adapter of a LoRA run.",
 )
 @click.option(
     "--quantization",
     type=click.Choice(["f32", "f16", "bf16", "q8_0", "q4_k_m", "q5_k_m", "q6_k"]),
-    help="Of the weights. hf: f32, f16 or bf16. Default: that of the checkpoint; gguf: q8_0.",
+    help="Of the weights. hf and gguf-adapter: f32, f16 or bf16. Default: that of the checkpoint; gguf: q8_0; "
+    "gguf-adapter: f32.",
 )
 @output_flag
 @control_flag
@@ -127,7 +129,7 @@ def export(
     """Write a trained model into FOLDER for other programs. MODEL is a run, its name, a checkpoint folder, or
     `latest`; FOLDER must be empty or new. A LoRA adapter is merged into its base model."""
     with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
-        from trainer_core.export import command
+        from trainer_core.export import command, usage
 
         checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
         click.echo(f"{checkpoint} → {folder}", err=True)
@@ -137,6 +139,8 @@ def export(
         )
         job.run_context.set_phase("done")
         click.echo(texts.get("console.exported", terminal_language(), path=exported.folder), err=True)
+        for line in usage.usage_lines(exported):
+            click.echo(f"  {line}", err=True)
     ctx.exit(job.exit_code)
 
 

@@ -31,7 +31,7 @@ from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.command import export
 from trainer_core.generation import generate, model_source
-from trainer_core.messages import ExitCode
+from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import NullReporter
 
 # fmt: off
@@ -243,6 +243,9 @@ def test_a_lora_run_is_the_base_model_of_another(tmp_path: Path) -> None:
     reference = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), first)
     exported = export(checkpoint, tmp_path / "exported", NullReporter()).folder
     expect_same_model(reference.merge_and_unload(), checkpoint, exported)
+    with pytest.raises(TraindeckError) as stacked:  # its base model is not a model of its own
+        export(checkpoint, tmp_path / "adapter", NullReporter(), form="peft")
+    assert stacked.value.code == "export.stacked_adapter"
     weights = load_file(base / "model.safetensors")
     weights["model.norm.weight"] += 1
     save_file(weights, base / "model.safetensors", {"format": "pt"})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.core.llama_cpp import LlamaCpp
 from tests.core.trainer_process import text_file
 from tests.core.training import (
     OUT_OF_MEMORY,
@@ -142,6 +143,56 @@ def test_an_export_loads_in_the_dtype_of_its_base_model(tmp_path: Path) -> None:
     save_base(trainer, tmp_path / "base", torch.bfloat16)
     trainer.run()
     assert transformers.AutoModelForCausalLM.from_pretrained(export(newest(trainer), tmp_path)).dtype is torch.bfloat16
+
+
+def greedy(trainer: Trainer, ids: list[int], count: int) -> list[int]:
+    found = list(ids)
+    with torch.no_grad():
+        for _ in range(count):
+            logits = trainer.model.eval()(torch.tensor([found]))[0, -1, : trainer.model.config.n_tokens]
+            found.append(int(logits.argmax()))
+    return found[len(ids) :]
+
+
+def test_llama_cpp_computes_the_merged_model_and_base_with_adapter(trained: Trainer, tmp_path: Path) -> None:
+    folder, base, ids = newest(trained), tmp_path / "基础", [5, 17, 40, 9]
+    checkpoint_dir.write_manifest(base, 0, "final", None)
+    expected = greedy(trained, ids, 12)
+    merged = command.export(folder, tmp_path / "merged", NullReporter(), form="gguf", quantization="f32")
+    alone = command.export(base, tmp_path / "alone", NullReporter(), form="gguf", quantization="f32")
+    adapter = command.export(folder, tmp_path / "adapter", NullReporter(), form="gguf-adapter")
+    assert [path.name for path in adapter.files] == ["README.md", "adapter-F32.gguf"]
+    assert LlamaCpp(merged.gguf_file).generate(ids, 12) == expected
+    assert LlamaCpp(alone.gguf_file, adapter.gguf_file).generate(ids, 12) == expected
+    assert LlamaCpp(alone.gguf_file).generate(ids, 12) != expected
+
+
+def test_an_adapter_exported_for_peft_names_and_fits_its_base(trained: Trainer, tmp_path: Path) -> None:
+    import peft
+    import transformers
+
+    target = command.export(newest(trained), tmp_path / "适配器", NullReporter(), form="peft").folder
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    ]  # fmt: skip
+    config = peft.PeftConfig.from_pretrained(target)
+    assert config.base_model_name_or_path == str(tmp_path / "基础")
+    base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "基础", attn_implementation="eager")
+    ids = torch.arange(20).unsqueeze(0)
+    with torch.no_grad():
+        expected = trained.model.eval()(ids)
+        adapted = peft.PeftModel.from_pretrained(base, target)
+        torch.testing.assert_close(adapted(ids).logits, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [{"lora_variant": "dora"}, {"lora_embeddings": True}], ids=str)
+def test_an_adapter_that_llama_cpp_lacks_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    trainer, _ = build_trainer(tmp_path, lora_config(tmp_path, max_steps=1, **values))
+    save_base(trainer, tmp_path / "base")
+    trainer.run()
+    with pytest.raises(TraindeckError) as caught:
+        command.export(newest(trainer), tmp_path / "out", NullReporter(), form="gguf-adapter")
+    assert caught.value.code == "export.adapter_kind"
 
 
 def test_another_base_model_is_refused(trained: Trainer, tmp_path: Path) -> None:

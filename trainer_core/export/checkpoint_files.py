@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from trainer_core.export.job import OVERHEAD_BYTES, ExportJob
 from trainer_core.messages import TraindeckError
@@ -64,3 +64,12 @@ def _copy(source: Path, target: Path, expected_hash: str) -> Iterator[int]:
 
 def _damaged_error(checkpoint: Path, reason: str) -> TraindeckError:
     return TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=reason)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file; empty if it cannot be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainer_core.export.job import ExportJob, Format, Quantization
+from trainer_core.export.job import Exported, ExportJob, Format, Quantization
 from trainer_core.export.target_folder import require_empty, resolve_target, temporary_folder
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.system import files
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What an export has written. `quantization`: None for the dtype of the checkpoint or of its base model."""
-
-    folder: Path  # absolute
-    format: Format
-    quantization: Quantization | None
-    files: tuple[Path, ...]  # sorted by name
-
-    @property
-    def gguf_file(self) -> Path:
-        """The model, or the adapter, of a GGUF export."""
-        return next(path for path in self.files if path.suffix == ".gguf")
 
 
 def export(
@@ -56,16 +40,25 @@ def _default(form: Format) -> Quantization | None:
 
 
 def _write(form: Format, job: ExportJob) -> None:
+    if form.startswith("gguf"):
+        _require_packages(job.quantization)
     match form:
         case "hf":
             from trainer_core.export import hugging_face
 
             hugging_face.write(job)
+        case "peft":
+            from trainer_core.export import peft_folder
+
+            peft_folder.write(job)
         case "gguf":
-            _require_packages(job.quantization)
             from trainer_core.export import gguf_model
 
             gguf_model.write(job)
+        case "gguf-adapter":
+            from trainer_core.export import gguf_adapter
+
+            gguf_adapter.write(job)
 
 
 def _require_packages(quantization: Quantization | None) -> None:

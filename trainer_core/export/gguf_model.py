@@ -1,7 +1,7 @@
 """Export of a whole model as one GGUF file for llama.cpp, LM Studio and Ollama.
 
     FOLDER/
-        NAME-Q8_0.gguf  README.md
+        NAME-Q8_0.gguf  Modelfile  README.md
 
 The file is written one tensor at a time, with adapters merged. `gguf` and torch are imported only with this module.
 """
@@ -18,11 +18,14 @@ import numpy as np
 import torch
 
 from trainer_core.base_model.weight_files import ADAPTER_FILE
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.export import gguf_tensors, gguf_tokenizer
-from trainer_core.export.checkpoint_files import read_hashes
+from trainer_core.export.checkpoint_files import read_hashes, read_json
 from trainer_core.export.gguf_metadata import add_architecture
 from trainer_core.export.job import OVERHEAD_BYTES, ExportJob
-from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
+from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
+from trainer_core.export.ollama import MODELFILE, modelfile
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.model_config import ModelConfig
@@ -30,18 +33,21 @@ from trainer_core.system import files
 from trainer_core.train.adapter_checkpoint import MergedWeights
 
 _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions of transformers saved
-_LOADING: Final = "```\nllama-cli -m {file}\n```"
+_LOADING: Final = "llama-cli -m {file}"
 
 
 def write(job: ExportJob) -> None:
-    """Raises `export.architecture`, `export.tokenizer`, `export.too_large`, `checkpoint.damaged` or `disk.full`."""
+    """Raises `export.architecture`, `export.not_computed`, `export.tokenizer`, `export.too_large`,
+    `data.bad_tokenizer`, `checkpoint.damaged` or `disk.full`.
+    """
     checkpoint, quantization = job.checkpoint, job.quantization
     assert quantization is not None
     config = read_decoder_config(checkpoint)
     weights_file = ADAPTER_FILE if (checkpoint / ADAPTER_FILE).is_file() else "model.safetensors"
     read_hashes(checkpoint, ["config.json", "tokenizer.json", weights_file], verify=True)
-    tokenizer = gguf_tokenizer.read(checkpoint, config.n_tokens)
-    path = job.folder / f"{job.name.replace(' ', '-')}-{quantization.upper()}.gguf"
+    codec = Codec.load(checkpoint / "tokenizer.json")
+    tokenizer = gguf_tokenizer.read(checkpoint, codec, config.n_tokens)
+    path = job.folder / file_name(job)
     writer = gguf.GGUFWriter(path, gguf_tensors.ARCHITECTURES[config.family])
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(job.name)
@@ -50,8 +56,15 @@ def write(job: ExportJob) -> None:
     add_architecture(writer, config, job.reporter)
     gguf_tokenizer.add(writer, tokenizer, job.reporter)
     parameters = _write_tensors(job, writer, path, config)
-    card = model_card(checkpoint, job.name, job.language, parameters, _LOADING.format(file=path.name))
+    card = model_card(checkpoint, job.name, job.language, parameters, "gguf", _LOADING.format(file=path.name))
     files.write_atomic(job.folder / MODEL_CARD_FILE, card.encode("utf-8"))
+    document = modelfile(path.name, codec, is_chat=read_task(checkpoint) == "sft")
+    files.write_atomic(job.folder / MODELFILE, document.encode("utf-8"))
+
+
+def file_name(job: ExportJob) -> str:
+    """Such as `my-model-Q8_0.gguf`; llama.cpp and LM Studio read the quantization from the name."""
+    return f"{'-'.join(job.name.split())}-{str(job.quantization).upper()}.gguf"
 
 
 def read_decoder_config(checkpoint: Path) -> ModelConfig:
@@ -87,7 +100,7 @@ def _write_tensors(job: ExportJob, writer: gguf.GGUFWriter, path: Path, config: 
         done = 0
         for name, kind in types.items():
             weight = gguf_tensors.to_gguf_layout(name, weights.read(name, torch.float32), config)
-            content = gguf_tensors.encode(weight, kind)
+            content = gguf_tensors.encode(name, weight, kind)
             writer.write_tensor_data(content)
             done += content.nbytes
             job.reporter.progress("saving", done, total, "bytes")

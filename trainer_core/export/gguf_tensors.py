@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import gguf
@@ -16,7 +17,9 @@ import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
 
+from trainer_core.base_model.weights import is_finite
 from trainer_core.export.job import Quantization
+from trainer_core.messages import TraindeckError
 from trainer_core.models.model_config import Family, ModelConfig
 from trainer_core.models.rotary import rope_factors
 
@@ -49,6 +52,7 @@ _FALLBACKS: Final = {  # for rows that are not a multiple of 256
     GGMLQuantizationType.Q6_K: GGMLQuantizationType.Q8_0,
 }
 _K_TYPES: Final = tuple(_FALLBACKS)
+_PART_WEIGHTS: Final = 1 << 20  # that a thread quantizes at a time
 _LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)\.weight")
 
 
@@ -138,13 +142,23 @@ def _fit(kind: GGMLQuantizationType, columns: int) -> GGMLQuantizationType:
     return fallback if fallback is GGMLQuantizationType.F16 else _fit(fallback, columns)
 
 
-def encode(weight: Tensor, kind: GGMLQuantizationType) -> np.ndarray[Any, Any]:
-    """A weight in fp32 as the content of a tensor: numbers, or bytes by row."""
+def encode(name: str, weight: Tensor, kind: GGMLQuantizationType) -> np.ndarray[Any, Any]:
+    """A weight in fp32 as the content of a tensor: numbers, or bytes by row. Raises `export.too_large`."""
+    if kind is GGMLQuantizationType.F16:
+        half = weight.half()
+        if not is_finite(half):
+            raise TraindeckError("export.too_large", name=name)
+        return half.numpy()
     if kind is GGMLQuantizationType.BF16:
         return weight.bfloat16().view(torch.int16).numpy().view(np.uint8)
     values = weight.contiguous().numpy()
-    if kind not in _K_TYPES:
-        return gguf.quantize(values, kind)
+    return _quantize_rows(values, kind) if kind in _K_TYPES else gguf.quantize(values, kind)
+
+
+def _quantize_rows(values: np.ndarray[Any, Any], kind: GGMLQuantizationType) -> np.ndarray[Any, Any]:
+    """K-quants on all cores: libgguf takes seconds for a hundred million weights, without holding the GIL."""
     import libgguf
 
-    return libgguf.quantize_rows(values, kind)  # type: ignore[no-any-return]
+    parts = np.array_split(values, max(1, values.size // _PART_WEIGHTS))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return np.concatenate([*pool.map(lambda part: libgguf.quantize_rows(part, kind), parts)])

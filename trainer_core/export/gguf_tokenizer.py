@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from trainer_core.data.tokenizing.tokenizer_files import (
     read_config,
     read_task,
 )
-from trainer_core.export.model_card import read_json
+from trainer_core.export.checkpoint_files import read_json
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
 
@@ -64,13 +64,9 @@ class GgufTokenizer:
     differences: list[str]  # reasons why llama.cpp encodes some texts differently
 
 
-def read(checkpoint: Path, rows: int) -> GgufTokenizer:
-    """The tokenizer of a checkpoint for an embedding of `rows` rows.
-
-    Raises `export.tokenizer` or `data.bad_tokenizer`.
-    """
-    path = checkpoint / TOKENIZER_FILE
-    codec, config, named = Codec.load(path), read_config(path), read_json(path.with_name(CONFIG_FILE))
+def read(checkpoint: Path, codec: Codec, rows: int) -> GgufTokenizer:
+    """The tokenizer of a checkpoint for an embedding of `rows` rows. Raises `export.tokenizer`."""
+    config, named = read_config(checkpoint / TOKENIZER_FILE), read_json(checkpoint / CONFIG_FILE)
     document = json.loads(codec.tokenizer.to_str())
     model = document["model"]
     if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
@@ -136,13 +132,16 @@ def _vocabulary(codec: Codec, rows: int, is_sentencepiece: bool) -> tuple[list[s
 
 def _special_ids(codec: Codec, named: Mapping[str, Any], unknown: str | None) -> dict[str, int]:
     """Ids by key. Those that end a text or an answer are three at most: eos, eot and eom."""
-    id_of: Callable[[str], int | None] = codec.tokenizer.token_to_id
-    bos = codec.prefix_ids[0] if codec.prefix_ids else id_of(str(named.get("bos_token")))
-    ids = {"bos": codec.end_of_text if bos is None else bos, "padding": codec.pad_token_id}
-    if unknown is not None and (number := id_of(unknown)) is not None:
-        ids["unknown"] = number
-    eos = id_of(str(named.get("eos_token")))
-    ends = [codec.end_of_text if eos is None else eos, codec.end_of_turn, *sorted(codec.stop_token_ids)]
+
+    def id_of(token: object, default: int) -> int:
+        number = codec.tokenizer.token_to_id(token) if isinstance(token, str) else None
+        return default if number is None else int(number)
+
+    bos = codec.prefix_ids[0] if codec.prefix_ids else id_of(named.get("bos_token"), codec.end_of_text)
+    ids = {"bos": bos, "padding": codec.pad_token_id}
+    if unknown is not None:
+        ids["unknown"] = id_of(unknown, 0)
+    ends = [id_of(named.get("eos_token"), codec.end_of_text), codec.end_of_turn, *sorted(codec.stop_token_ids)]
     return {**ids, **dict(zip(_END_KEYS, dict.fromkeys(ends), strict=False))}
 
 

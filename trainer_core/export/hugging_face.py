@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from trainer_core.base_model.weight_files import ADAPTER_FILE, read_header
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.export.checkpoint_files import copy_files, read_hashes
+from trainer_core.export.checkpoint_files import copy_files, read_hashes, read_json
 from trainer_core.export.job import UNQUANTIZED, ExportJob
-from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
+from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.system import files
@@ -45,10 +45,11 @@ def write(job: ExportJob) -> None:
     copy_files(job, {name: hashes[name] for name in copied})
     if rewrites:
         _write_weights(job, weights)
+    card = model_card(checkpoint, job.name, job.language, _count_parameters(weights), "transformers")
     documents = {
         "config.json": _config_of(weights),
         "generation_config.json": _generation_config(job.folder),
-        MODEL_CARD_FILE: model_card(checkpoint, job.name, job.language, _count_parameters(weights)).encode("utf-8"),
+        MODEL_CARD_FILE: card.encode("utf-8"),
     }
     for name, content in documents.items():
         files.write_atomic(job.folder / name, content)

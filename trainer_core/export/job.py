@@ -26,3 +26,18 @@ class ExportJob:
     quantization: Quantization | None
     language: Language  # of the model card
     reporter: Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export has written. `quantization`: None for the dtype of the checkpoint or of its base model."""
+
+    folder: Path  # absolute
+    format: Format
+    quantization: Quantization | None
+    files: tuple[Path, ...]  # sorted by name
+
+    @property
+    def gguf_file(self) -> Path:
+        """The model, or the adapter, of a GGUF export."""
+        return next(path for path in self.files if path.suffix == ".gguf")

@@ -234,19 +234,24 @@ def merged_weight(name: str, weight: Tensor, adapter: Mapping[str, Tensor], conf
     LoRA (Hu et al. 2021): W + s B A with s = alpha / r, in rsLoRA (Kalajdzievski 2023) alpha / sqrt(r). In DoRA (Liu et
     al. 2024) each row of that sum is scaled to its trained magnitude.
     """
-    from peft.utils.other import get_pattern_key
-
     if PREFIX + name in adapter:  # trained embeddings
         return adapter[PREFIX + name].to(weight.dtype)
     layer = PREFIX + name.removesuffix(".weight")
     if f"{layer}.lora_A.weight" not in adapter:
         return weight
     a, b = adapter[f"{layer}.lora_A.weight"].float(), adapter[f"{layer}.lora_B.weight"].float()
-    rank, alphas = a.shape[0], dict(config.get("alpha_pattern") or {})
-    alpha = float(alphas.get(get_pattern_key(list(alphas), layer), config["lora_alpha"]))
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    scale = scale_of(layer, a.shape[0], config)
     merged = torch.addmm(weight.float(), b, a, alpha=scale)
     magnitude = adapter.get(f"{layer}.lora_magnitude_vector")
     if magnitude is not None:
         merged *= (magnitude.float() / torch.linalg.vector_norm(merged, dim=1)).unsqueeze(1)
     return merged.to(weight.dtype)
+
+
+def scale_of(layer: str, rank: int, config: Mapping[str, Any]) -> float:
+    """The factor of B A in a layer, by its name in PEFT's file."""
+    from peft.utils.other import get_pattern_key
+
+    alphas = dict(config.get("alpha_pattern") or {})
+    alpha = float(alphas.get(get_pattern_key(list(alphas), layer), config["lora_alpha"]))
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
