@@ -76,6 +76,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_published_templates.py::test_200_conversations_have_the_ids_of_transformers",
     ),
     "export": (
+        "core/test_export_verification.py",
         "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q5_k_m]",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q6_k]",
@@ -130,6 +131,7 @@ SMOKE: Final = (
     "core/test_exact_resume_packed.py::test_a_packed_run_resumes_exactly",
     "core/test_lora_training.py::test_a_resumed_run_is_exact_and_leaves_the_base_unchanged",
     "core/test_preset_base.py::test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resumes",
+    "core/test_export_verification.py::test_a_stop_ends_the_verification_and_leaves_no_process",
     "faults/test_kills.py",
     "faults/test_checkpoint_transaction.py",
     "faults/test_out_of_memory.py",

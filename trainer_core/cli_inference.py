@@ -114,6 +114,9 @@ def _read_prompt() -> str:
 @output_flag
 @control_flag
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Of the model card. Default: that of the terminal.")
+@click.option(
+    "--verify/--no-verify", default=True, help="Compare the exported model with the checkpoint. Default: yes."
+)
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -125,22 +128,26 @@ def export(
     output: str,
     control: str | None,
     language: Language | None,
+    verify: bool,
 ) -> None:
     """Write a trained model into FOLDER for other programs. MODEL is a run, its name, a checkpoint folder, or
     `latest`; FOLDER must be empty or new. A LoRA adapter is merged into its base model."""
     with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
         from trainer_core.export import command, usage
+        from trainer_core.export.verification.verify import emit_result
 
         checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
         click.echo(f"{checkpoint} → {folder}", err=True)
         job.run_context.set_phase("saving")
         exported = command.export(
-            checkpoint, folder, job.run_context, language or terminal_language(), form, quantization
+            checkpoint, folder, job.run_context, language or terminal_language(), form, quantization, verify
         )
-        job.run_context.set_phase("done")
         click.echo(texts.get("console.exported", terminal_language(), path=exported.folder), err=True)
+        if verify:
+            emit_result(exported.folder, job.run_context)
         for line in usage.usage_lines(exported):
             click.echo(f"  {line}", err=True)
+        job.run_context.set_phase("done")
     ctx.exit(job.exit_code)
 
 

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 from trainer_core.messages import Value
-from trainer_core.protocol import PhaseName
+from trainer_core.protocol import PhaseName, ProgressUnit
 
-Unit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"]
+Unit = ProgressUnit
 
 
 class StopRequested(Exception):  # noqa: N818 - a request, not an error

@@ -18,9 +18,11 @@ VERSION: Final = (2, 0)
 
 Param = str | int | float | bool | None
 PhaseName = Literal[
-    "loading", "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "paused",
-    "stopping", "done", "failed",
+    "loading", "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "verifying",
+    "paused", "stopping", "done", "failed",
 ]  # fmt: skip
+ProgressUnit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials", "prompts"]
+ExportCheck = Literal["tokens", "vocabulary", "template", "greedy", "probabilities", "perplexity", "end_token"]
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
 DoneReason = Literal["finished", "early_stop", "stopped", "parent_lost"]
 PauseReason = Literal["requested", "schedule", "other_program", "disk_full"]
@@ -229,7 +231,7 @@ class Progress(Event, tag="progress", kw_only=True):
     phase: PhaseName  # of this work
     done: float  # in units
     total: float | None = None  # in units; None: cannot be known yet
-    unit: Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"] = "steps"  # of done and total
+    unit: ProgressUnit = "steps"  # of done and total
     eta_s: float | None = None  # remaining seconds of this work; None: too early to tell
 
 
@@ -462,6 +464,37 @@ class GenerationDone(Event, tag="generated", kw_only=True):
     reason: Literal["end", "length", "interrupted", "failed"]  # failed: the preceding warning says why
 
 
+class VerificationCheck(msgspec.Struct, kw_only=True):
+    """Comparison of what another program computes from an exported model with what its checkpoint computes."""
+
+    name: ExportCheck  # what is compared
+    passed: bool  # within the bound
+    compared: int  # texts, conversations, prompts, probabilities, end tokens or tokens
+    equal: int  # of them
+    value: float | None = None  # largest difference of log-probabilities; perplexity of the exported model
+    reference: float | None = None  # perplexity of the checkpoint
+    bound: float | None = None  # the largest value that passes; of greedy tokens, the gap below which they may differ
+    place: str = ""  # text or prompt of the first difference; empty: none
+    expected: str = ""  # there, by the checkpoint
+    found: str = ""  # there, by the program
+
+
+class Verification(Event, tag="verification", kw_only=True):
+    """Verification of an exported model in the program that will read it. Also the content of `verification.json`."""
+
+    folder: str  # name of the exported folder
+    format: str  # hf, peft or gguf
+    dtype: str  # of the weights, such as bf16 or q8_0
+    program: str  # name and version of the program that read it; empty: it is not installed
+    passed: bool | None  # None: not verified
+    reason: str = ""  # message code: why it is not verified
+    params: dict[str, Param] = {}  # of the reason's message
+    checks: list[VerificationCheck] = []  # in the order of the table
+    limitations: list[str] = []  # notes that do not fail: non_nfc, date, built_in_texts
+    expected_prompt: str = ""  # rendered by Traindeck, as in training; empty: the model has no chat template
+    found_prompt: str = ""  # the same conversation rendered by the program
+
+
 class Checkpoint(Event, tag="checkpoint", kw_only=True):
     """A checkpoint is on disk and verified. Paths are names in the run's checkpoints folder."""
 
@@ -526,8 +559,8 @@ class Done(Event, tag="done", kw_only=True):
 
 AnyEvent = (
     Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
-    | CheckReport | Hardware | Eval | Sample | ModelLoaded | GeneratedPiece | GenerationDone | Checkpoint
-    | Advice | Warn | Error | Ack | Done
+    | CheckReport | Hardware | Eval | Sample | ModelLoaded | GeneratedPiece | GenerationDone
+    | Verification | Checkpoint | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be dropped for a slow reader; all others always arrive."""

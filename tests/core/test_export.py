@@ -41,7 +41,7 @@ def newest(home: Path) -> Path:
 
 
 def export(home: Path, *arguments: str) -> TrainerResult:
-    return run(home, "export", *arguments)
+    return run(home, "export", "--no-verify", *arguments)
 
 
 def test_transformers_computes_the_same_logits_and_ids(trained: Path, tmp_path: Path) -> None:

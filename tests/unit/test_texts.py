@@ -24,6 +24,8 @@ COMPOSED_KEYS = (
     "console.done.", "console.bad_step_action.", "console.oom.", "console.oom_during.", "console.run_state.",
     "console.run_table.", "console.model_table.", "console.models.", "console.fast_path_table.",
     "check.label.", "check.verdict.",
+    "verification.check.", "verification.figures.", "verification.difference.", "verification.limitation.",
+    "verification.head.",
     "common.state_", "common.phase_", "common.verdict_", "common.unit_", "common.pause_", "common.builtin_",
 )  # fmt: skip
 """Prefixes of keys that are composed at run time. Tests of the composed names check them."""
@@ -124,6 +126,13 @@ def test_states_phases_and_units_that_the_window_displays_have_a_text() -> None:
     for group, names in groups.items():
         keys = {key for key in texts.catalogue("en") if key.startswith(f"common.{group}_")}
         assert keys == {f"common.{group}_{name}" for name in names}
+
+
+def test_every_check_of_an_export_has_texts() -> None:
+    checks = set(get_args(annotation(protocol.VerificationCheck, "name")))
+    for group in ("check", "figures", "difference"):
+        keys = {key for key in texts.catalogue("en") if key.startswith(f"verification.{group}.")}
+        assert keys == {f"verification.{group}.{name}" for name in checks}
 
 
 def test_every_key_is_used() -> None:

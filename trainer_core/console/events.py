@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from trainer_core import performance_texts, protocol, texts
+from trainer_core import performance_texts, protocol, texts, verification_texts
 from trainer_core.console import performance
 from trainer_core.messages import Language, format_message, format_message_parts
 from trainer_core.messages.amounts import byte_unit, format_bytes
@@ -52,6 +52,8 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Checkpoint(path=path, seconds=seconds):
             kind, size = get(f"console.checkpoint_kind.{event.kind}", language), format_bytes(event.bytes)
             return get("console.checkpoint", language, path=path, kind=kind, size=size, seconds=seconds)
+        case protocol.Verification():
+            return verification_texts.format_verification(event, language)
         case protocol.Done():
             return _done(event, language)
         case protocol.Advice():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainer_core.export.job import Exported, ExportJob, Format, Quantization
 from trainer_core.export.target_folder import require_empty, resolve_target, temporary_folder
+from trainer_core.export.verification.verify import verify
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.system import files
@@ -20,9 +21,11 @@ def export(
     language: Language = "en",
     form: Format = "hf",
     quantization: Quantization | None = None,
+    verifies: bool = False,
 ) -> Exported:
     """Write the model of `checkpoint` into `folder`, which is new or empty. `quantization`: None for the default.
 
+    `verifies`: another program reads the model before the folder gets its name; `verification.json` has the result.
     Raises `export.*`, `checkpoint.damaged`, `data.bad_tokenizer`, `disk.full` or `disk.not_writable`.
     """
     target = resolve_target(folder)
@@ -30,6 +33,8 @@ def export(
     with files.translate_os_errors(target), temporary_folder(target) as working:
         job = ExportJob(checkpoint, working, target.name, quantization or _default(form), language, reporter)
         _write(form, job)
+        if verifies:
+            verify(job, form)
         names = sorted(path.name for path in working.iterdir())
     return Exported(target, form, job.quantization, tuple(target / name for name in names))
 

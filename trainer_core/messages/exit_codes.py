@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the trainer. Scripts rely on 0 to 7; every other failure is 1."""
+    """Exit codes of the trainer. Scripts rely on 0 to 8; every other failure is 1."""
 
     FINISHED = 0
     FAILED = 1
@@ -17,6 +17,7 @@ class ExitCode(enum.IntEnum):
     OUT_OF_MEMORY = 5
     DEVICE = 6
     DISK_FULL = 7
+    NOT_VERIFIED = 8  # exported, but different from its checkpoint
 
 
 _GPU_FAILURES: Final = (
@@ -27,6 +28,7 @@ _GPU_FAILURES: Final = (
 _MEMORY_FAILURES: Final = ("page_file", "killed", "shared_memory", "worker_died")
 _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part before the dot
     **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
+    "export.different": ExitCode.NOT_VERIFIED,
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
     **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),

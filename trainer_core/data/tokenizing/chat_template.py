@@ -240,6 +240,10 @@ class ChatTemplate:
         """A conversation up to the place where the model begins to write. Raises `data.chat_refused`."""
         return self._split(self._render_escaped(turns, prompt=True), [])
 
+    def render_prompt_text(self, turns: Sequence[Turn]) -> str:
+        """The text of `render_prompt`, as other programs render it. Raises `data.chat_refused`."""
+        return _remove_reserved(self._render_escaped(turns, prompt=True))
+
     def _render_escaped(self, turns: Sequence[Turn], prompt: bool) -> str:
         """The text, in which no message spells a special token or a header. Raises `data.chat_refused`."""
         validate_turns(turns)

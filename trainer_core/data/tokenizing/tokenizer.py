@@ -165,12 +165,12 @@ class Codec:
     def encode(self, text: str) -> list[int]:
         return self.encode_texts([text])[0].tolist()  # type: ignore[no-any-return]
 
-    def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of plain texts. Keep a call to a few MiB of text.
+    def encode_texts(self, texts: Sequence[str], within_chat: bool = False) -> list[Ids]:
+        """Ids of plain texts; `within_chat`: as after a special token. Keep a call to a few MiB of text.
 
         Raises `EncoderMismatchError`, or `data.bad_tokenizer` if a text becomes a special token.
         """
-        return self._encoder.encode(texts)
+        return self._encoder.encode(texts, ["mark"] * len(texts) if within_chat else ())
 
     def encode_chats(
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
@@ -239,6 +239,11 @@ class Codec:
         template = self._select_template(turns)
         ids, _ = self._encode([template.render_prompt(template.drop_unsupported_calls(turns))])[0]
         return ids.tolist()  # type: ignore[no-any-return]
+
+    def render_prompt(self, turns: Sequence[Turn]) -> str:
+        """The text of which `encode_prompt` returns the ids. Raises as `encode_prompt`."""
+        template = self._select_template(turns)
+        return template.render_prompt_text(template.drop_unsupported_calls(turns))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids. A character cut in the middle comes out as U+FFFD."""
