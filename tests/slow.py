@@ -32,6 +32,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_fine_tuning.py",
         "core/test_lora_training.py",
         "core/test_preset_base.py",
+        "core/test_evaluate_command.py::test_local_tasks_of_lm_eval_run_on_an_adapter_and_their_results_stay_with_the_run",
         "gui/test_gui_preset_base.py",
         "faults/test_bad_base_models.py",
         "core/test_transformers_training.py",

@@ -1,4 +1,4 @@
-"""Commands that use a trained model: `generate` and `export`. `cli` adds them to the command line."""
+"""Commands that use a trained model: `generate`, `export` and `evaluate`. `cli` adds them to the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from trainer_core import protocol, texts
 from trainer_core.command_runner import CommandContext, choose_output
-from trainer_core.config_flags import control_flag, output_flag
+from trainer_core.config_flags import control_flag, data_flags, output_flag
 from trainer_core.console.events import escape_control_characters
 from trainer_core.export.job import Format, Quantization
 from trainer_core.messages import Language, TraindeckError, Value, format_message, terminal_language
@@ -147,6 +147,49 @@ def export(
             emit_result(exported.folder, job.run_context)
         for line in usage.usage_lines(exported):
             click.echo(f"  {line}", err=True)
+        job.run_context.set_phase("done")
+    ctx.exit(job.exit_code)
+
+
+@click.command()
+@click.argument("model")
+@data_flags
+@click.option("--rows", default=500, show_default=True, type=click.IntRange(0), help="Rows to evaluate; 0: all.")
+@click.option("--max-new-tokens", default=0, type=click.IntRange(0), help="Of an answer. 0: twice its reference.")
+@click.option("--judge", default="", help="What an answer must be: regex:PATTERN or json-schema:FILE.")
+@click.option("--results", type=click.Path(path_type=Path), help="File of results. Default: in the folder of the run.")
+@click.option("--compare", is_flag=True, help="Also evaluate the base model, without and with examples.")
+@click.option("--system", default="", help="With --compare: also evaluate the base model with this system prompt.")
+@click.option("--examples", default=3, show_default=True, type=click.IntRange(0), help="With --compare: training rows.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the confidence intervals.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--lm-eval", "tasks", help="Run these tasks of lm-eval instead, separated by commas.")
+@click.option("--include-path", type=click.Path(path_type=Path), help="Folder with definitions of tasks of lm-eval.")
+@output_flag
+@control_flag
+@click.pass_context
+def evaluate(
+    ctx: click.Context,
+    /,
+    model: str,
+    tasks: str | None,
+    include_path: Path | None,
+    output: str,
+    control: str | None,
+    **flags: Any,
+) -> None:
+    """Evaluate a model on data, by default on the rows that its run held out. MODEL is a run, its name, a checkpoint
+    folder, `latest`, a model folder, a model of a hub, or preset:NAME for the base model and the data of a preset."""
+    with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
+        from trainer_core.evaluation import command
+
+        names = command.Options.__dataclass_fields__
+        options = command.Options(**{name: flags.pop(name) for name in names})
+        if tasks:
+            job.run_context.emit(command.run_tasks(model, tasks, include_path, options, job.run_context))
+        else:
+            subject = command.find_subject(model, flags, options, job.run_context)
+            job.run_context.emit(command.evaluate(subject, options, job.run_context))
         job.run_context.set_phase("done")
     ctx.exit(job.exit_code)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from trainer_core import texts
 from trainer_core.config import Knob, knobs
+
+_DATA_KNOBS: Final = (
+    "data", "data_format", "task", "text_column", "prompt_column", "response_column", "input_column", "system_column",
+    "messages_column", "validation_fraction",
+)  # fmt: skip
 
 
 def knob_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,6 +37,13 @@ def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         off = knob.flag.replace("--", "--no-", 1)
         return click.option(f"{knob.flag}/{off}", knob.name, default=None, help=text)
     return click.option(knob.flag, knob.name, metavar=knob.kind.upper(), multiple=knob.kind == "list", help=text)
+
+
+def data_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for each knob that says how data are read."""
+    for name in reversed(_DATA_KNOBS):
+        command = _flag(knobs()[name])(command)
+    return command
 
 
 def common_flags(command: Callable[..., Any]) -> Callable[..., Any]:

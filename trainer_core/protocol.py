@@ -422,6 +422,64 @@ class Eval(Event, tag="eval", kw_only=True):
     examples: int = 0  # validation prompts that bleu4 and exact_match count
     truncated_by_limit: int = 0  # answers longer than `eval_max_new_tokens`
     truncated_by_context: int = 0  # answers that reached `max_seq_len`, including prompts that leave no room
+    neutral_loss_en: float | None = None  # loss on built-in English text that is not of the task; with a base model
+    neutral_loss_zh: float | None = None  # likewise Chinese
+
+
+class Score(msgspec.Struct, kw_only=True):
+    """A score over all rows, with its 95 % bootstrap confidence interval."""
+
+    value: float  # of the rows
+    low: float  # 2.5th percentile of the resamples
+    high: float  # 97.5th percentile
+
+
+class ModelScores(msgspec.Struct, kw_only=True):
+    """Scores of one model, or of one way to prompt it. The answers are greedy."""
+
+    name: Literal["model", "base", "system", "examples", "tuned"]  # system, examples: the base model prompted so
+    model: str = ""  # path of its folder
+    loss: Score | None = None  # mean over tokens of texts or responses, in nats; None: not finite
+    perplexity: Score | None = None  # exp(loss)
+    tokens: int = 0  # in the loss
+    exact_match: Score | None = None  # 0..1, prompt/response data only
+    bleu4: Score | None = None  # 0..100
+    chrf: Score | None = None  # 0..100
+    judged: Score | None = None  # share of answers that the judge accepts, 0..1; None: no judge
+    gain: Score | None = None  # improvement of `main_score` over the first model on the same rows; None: that model
+    truncated_by_limit: int = 0  # answers that did not end within the token limit
+    truncated_by_context: int = 0  # answers that reached the context length, including prompts that leave no room
+    seconds: float = 0.0  # of losses and answers
+
+
+class Evaluation(Event, tag="evaluation", kw_only=True):
+    """Result of `evaluate`: scores on the same rows."""
+
+    task: Literal["pretrain", "sft"]  # texts, or responses to prompts
+    data: list[str] = []  # paths of the data, of which the rows are a sample
+    rows: int  # evaluated
+    refused: int = 0  # rows left out because a chat template cannot write them
+    judge: str = ""  # as given; empty: none
+    main_score: Literal["judged", "exact_match", "loss"]  # by which models are compared; for a loss, less is better
+    results: str = ""  # path of the file with a line per row; empty: not written
+    scores: list[ModelScores] = []  # in the order of evaluation
+
+
+class TaskScore(msgspec.Struct, kw_only=True):
+    """One metric of a task of `lm-eval`."""
+
+    task: str  # its name
+    metric: str  # such as acc, acc_norm, exact_match
+    value: float  # as `lm-eval` reports it
+    stderr: float | None = None  # its standard error; None: not estimated
+
+
+class TaskScores(Event, tag="task_scores", kw_only=True):
+    """Result of `evaluate --lm-eval`."""
+
+    model: str  # path of its folder
+    path: str  # of the file with everything that `lm-eval` returned
+    scores: list[TaskScore] = []  # in the order of the tasks
 
 
 class Sample(Event, tag="sample", kw_only=True):
@@ -559,7 +617,7 @@ class Done(Event, tag="done", kw_only=True):
 
 AnyEvent = (
     Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
-    | CheckReport | Hardware | Eval | Sample | ModelLoaded | GeneratedPiece | GenerationDone
+    | CheckReport | Hardware | Eval | Evaluation | TaskScores | Sample | ModelLoaded | GeneratedPiece | GenerationDone
     | Verification | Checkpoint | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)

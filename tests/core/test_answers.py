@@ -170,16 +170,16 @@ def test_prompts_that_fill_the_context_count_as_truncated(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("setting", "limit"), [(0, None), (7, 7)], ids=["by reference", "by setting"])
 def test_the_answer_limit_follows_the_reference_unless_set(tmp_path: Path, setting: int, limit: int | None) -> None:
     trainer, sink = build_trainer(tmp_path, tiny_config(tmp_path, pairs_file(tmp_path), eval_max_new_tokens=setting))
-    trainer.sample_writer._codec.stop_token_ids = frozenset()  # no answer ends before its limit
+    trainer.sample_writer.codec.stop_token_ids = frozenset()  # no answer ends before its limit
     trainer.set_up()
     lengths: list[int] = []
-    decode = trainer.sample_writer._codec.decode
+    decode = trainer.sample_writer.codec.decode
 
     def recorded(ids: Sequence[int]) -> str:
         lengths.append(len(ids))
         return decode(ids)
 
-    trainer.sample_writer._codec.decode = recorded  # type: ignore[method-assign, assignment]
+    trainer.sample_writer.codec.decode = recorded  # type: ignore[method-assign, assignment]
     trainer.evaluate()
     examples = trainer.sample_writer._examples
     assert lengths == [min(limit or 2 * example.answer_tokens, 48 - len(example.prompt)) for example in examples]

@@ -220,6 +220,18 @@ def test_a_run_on_questions_shows_the_share_of_exact_answers(qtbot: QtBot, page:
     assert page.tiles.tiles["eval"].caption.text().startswith("exact match 97% · best 1.0000")
 
 
+def test_the_loss_on_neutral_text_is_a_plot_beside_the_eval_loss(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store()
+    show(qtbot, page, store, detail=True)
+    assert "neutral_loss" not in page.grid.displayed
+    for step, loss in ((50, 3.0), (100, 3.5)):
+        languages = {"neutral_loss_en": loss, "neutral_loss_zh": loss + 1}
+        store.add(protocol.Eval(step=step, loss=1.0, perplexity=2.7, tokens=9, seconds=1, **languages))
+    show(qtbot, page, store)
+    assert values(page, "neutral_loss") == ["3.5000", "4.5000", "1.0000"]
+    assert [curve.series for curve in page.painter.curves("neutral_loss")][-1] == "eval_loss"
+
+
 def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: QtBot, page: PlotsPage) -> None:
     store = build_store()
     show(qtbot, page, store)

@@ -88,7 +88,7 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
     )  # fmt: skip
     with_answers = protocol.Eval(
         step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895,
-        examples=1024, truncated_by_limit=123, truncated_by_context=456,
+        examples=1024, truncated_by_limit=123, truncated_by_context=456, neutral_loss_en=4.1234, neutral_loss_zh=9.8765,
     )  # fmt: skip
     without_answers = protocol.Eval(
         step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True
@@ -98,6 +98,23 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
         for text in (format_event(event, language) or "").splitlines():
             columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
             assert columns <= 80, text
+
+
+def test_a_comparison_says_whether_a_model_is_better_than_the_first() -> None:
+    def scores(name: str, *gain: float) -> protocol.ModelScores:
+        difference = protocol.Score(value=gain[0], low=gain[1], high=gain[2]) if gain else None
+        return protocol.ModelScores(name=name, gain=difference, truncated_by_limit=2)  # type: ignore[arg-type]
+
+    models = [scores("base"), scores("system", 0.01, -0.02, 0.04), scores("tuned", 0.5, 0.4, 0.6)]
+    event = protocol.Evaluation(task="sft", rows=9, main_score="exact_match", scores=models)
+    lines = (format_event(event, "en") or "").splitlines()
+    assert "base + system prompt: no clear difference from base, exact match +1.0% (-2.0% … +4.0%)" in lines
+    assert "tuned: better than base, exact match +50.0% (+40.0% … +60.0%)" in lines
+    assert "tuned: 2 of 9 answers reached the token limit, 0 the context length" in lines
+    event = protocol.Evaluation(
+        task="pretrain", rows=9, main_score="loss", scores=[models[0], scores("tuned", -0.5, -0.6, -0.4)]
+    )
+    assert "微调后：不如基础模型，损失 +0.5000 (+0.4000 … +0.6000)" in (format_event(event, "zh") or "").splitlines()
 
 
 def test_an_evaluation_shows_truncated_answers_by_setting() -> None:

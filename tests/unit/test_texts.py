@@ -22,6 +22,7 @@ COMPOSED_KEYS = (
     "model_card.", "reason.", "position.",  # phrases of trainer_core/messages/data.py
     "console.phase.", "console.pause.", "console.unit.", "console.checkpoint_kind.", "console.loader_reason.",
     "console.done.", "console.bad_step_action.", "console.oom.", "console.oom_during.", "console.run_state.",
+    "console.evaluation.name.", "console.evaluation.column.", "console.evaluation.verdict.",
     "console.run_table.", "console.model_table.", "console.models.", "console.fast_path_table.",
     "check.label.", "check.verdict.",
     "verification.check.", "verification.figures.", "verification.difference.", "verification.limitation.",
@@ -107,6 +108,7 @@ def test_texts_with_composed_keys_exist() -> None:
         "bad_step_action": annotation(protocol.BadStep, "action"),
         "oom_during": annotation(protocol.OomRecovery, "during"),
         "run_state": RunState,
+        "evaluation.name": annotation(protocol.ModelScores, "name"),
     }
     for group, names in composed.items():
         assert [name for name in get_args(names) if f"console.{group}.{name}" not in known] == (

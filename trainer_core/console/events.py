@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer_core import performance_texts, protocol, texts, verification_texts
-from trainer_core.console import performance
+from trainer_core.console import evaluation, performance
 from trainer_core.messages import Language, format_message, format_message_parts
 from trainer_core.messages.amounts import byte_unit, format_bytes
 from trainer_core.texts import get
@@ -47,6 +47,10 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
             return performance.format_flops_profile(event, language)
         case protocol.Eval():
             return _eval(event, language)
+        case protocol.Evaluation():
+            return evaluation.format_evaluation(event, language)
+        case protocol.TaskScores():
+            return evaluation.format_task_scores(event, language)
         case protocol.Sample():
             return _sample(event, language)
         case protocol.Checkpoint(path=path, seconds=seconds):
@@ -165,6 +169,9 @@ def _eval(event: protocol.Eval, language: Language) -> str:
     if event.truncated_by_limit or event.truncated_by_context:
         counts = {"limit": event.truncated_by_limit, "context": event.truncated_by_context, "total": event.examples}
         extra += "\n" + get("console.truncated", language, **counts)
+    if event.neutral_loss_en is not None or event.neutral_loss_zh is not None:
+        english, chinese = (_format_number(one, language) for one in (event.neutral_loss_en, event.neutral_loss_zh))
+        extra += "\n" + get("console.neutral_loss", language, english=english, chinese=chinese)
     return get("console.eval", language, step=event.step, loss=loss, perplexity=perplexity) + extra
 
 

@@ -75,7 +75,10 @@ def load_model(model: ModelSource | Path, device: torch.device) -> LoadedModel:
         loaded = load_merged(checkpoint, inference_dtype(weights_dtype(checkpoint), device))
     else:
         dtype = inference_dtype(weights_dtype(base.folder), device)
-        loaded = build_model(torch.device("cpu"), read_shape(checkpoint), initialize=False, dtype=dtype)
+        shape = read_shape(checkpoint)
+        context = min(shape.max_positions, _MAX_POSITIONS)  # of the base model; that of the run may be shorter
+        shape = dataclasses.replace(shape, max_seq_len=context)
+        loaded = build_model(torch.device("cpu"), shape, initialize=False, dtype=dtype)
         load_base(base, loaded, NullReporter(), read_new_tokens(checkpoint).values())
     codec = Codec.load(checkpoint / TOKENIZER_FILE)
     return LoadedModel(loaded.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 
 from trainer_core.data.loader import Batch
 from trainer_core.data.order import Indices, fixed_sample
+from trainer_core.evaluation import scores
 from trainer_core.generation.generate import Completion, generate_batch
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter
@@ -23,6 +24,8 @@ from trainer_core.protocol import Eval
 from trainer_core.train.device import Precision
 from trainer_core.train.oom import is_out_of_memory, release_memory
 from trainer_core.train.ranks import ALONE, Ranks
+
+T = TypeVar("T")
 
 _MAX_ROWS: Final = 64  # per batch of prompts
 _SAMPLE_KEY: Final = 0x6576616C  # "eval"
@@ -111,20 +114,10 @@ class EvaluationPass:
 
 
 def answer_quality(answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str]) -> Answers:
-    """Exact match after stripping white space, and corpus BLEU-4 (Papineni et al. 2002; sacrebleu's `zh` tokenization,
-    which keeps Latin words whole and splits Chinese into characters).
-
-    `texts` are the decoded answers. A truncated answer is no exact match.
-    """
-    from sacrebleu.metrics.bleu import BLEU
-
+    """Exact match and corpus BLEU-4, see `evaluation.scores`. `texts` are the decoded answers."""
     stops = [answer.finish_reason for answer in answers]
-    matches = sum(
-        stop == "end" and text.strip() == reference.strip()
-        for stop, text, reference in zip(stops, texts, references, strict=True)
-    )
-    bleu = BLEU(tokenize="zh", effective_order=True)
-    score = bleu.corpus_score(list(texts), [list(references)]).score
+    matches = sum(map(scores.is_exact, texts, references, stops))
+    score = scores.bleu().corpus_score(list(texts), [list(references)]).score
     share = matches / max(1, len(texts))
     return Answers(share, score, len(texts), stops.count("limit"), stops.count("context"))
 
@@ -136,37 +129,60 @@ def answer_tokens(
     ends: frozenset[int],
     max_positions: int,
     reporter: Reporter,
+    on_answered: Callable[[int], None] = lambda count: None,
 ) -> list[Completion]:
     """Generate greedy answers of up to `limits[i]` tokens, in batches of similar length.
 
     A batch has at most `max_positions` tokens in its KV cache, but at least one row; one that does not fit into memory
-    is split. A prompt without room in the context has an empty, truncated answer.
+    is split. A prompt without room in the context has an empty, truncated answer. `on_answered` is called with the
+    number of answers after each batch.
     """
     window = model.config.max_seq_len
     lengths = [min(len(prompt) + limit, window) for prompt, limit in zip(prompts, limits, strict=True)]
     answers = [Completion() for _ in prompts]
     waiting = [row for row, prompt in enumerate(prompts) if len(prompt) < window]
-    waiting.sort(key=lambda row: lengths[row], reverse=True)  # largest first: later ones then fit, too
-    max_rows = _MAX_ROWS
+
+    def generate(rows: list[int]) -> list[Completion]:
+        own_prompts, own_limits = [prompts[row] for row in rows], [limits[row] for row in rows]
+        return generate_batch(model, own_prompts, own_limits, ends, reporter.poll)
+
+    device, done = model.head.weight.device, len(prompts) - len(waiting)
     model.eval()
     try:
-        while waiting:
-            rows = waiting[: max(1, min(max_rows, max_positions // lengths[waiting[0]]))]
-            found = None
-            try:
-                found = generate_batch(
-                    model, [prompts[row] for row in rows], [limits[row] for row in rows], ends, reporter.poll
-                )
-            except Exception as error:
-                if len(rows) == 1 or not is_out_of_memory(error):
-                    raise
-            if found is None:  # outside of the handler: the traceback references the tensors
-                max_rows = len(rows) // 2
-                release_memory(model.head.weight.device)
-                continue
-            del waiting[: len(rows)]
+        for rows, found in in_batches(waiting, lengths, max_positions, device, generate):
             for row, answer in zip(rows, found, strict=True):
                 answers[row] = answer
+            done += len(rows)
+            on_answered(done)
     finally:
         model.train()
     return answers
+
+
+def in_batches(
+    rows: Iterable[int],
+    lengths: Sequence[int],
+    max_positions: int,
+    device: torch.device,
+    compute: Callable[[list[int]], T],
+) -> Iterator[tuple[list[int], T]]:
+    """Compute rows in batches of similar length, of at most `max_positions` positions but at least one row.
+
+    `lengths[row]`: positions of a row. A batch that does not fit into memory is split. Yields rows and result.
+    """
+    waiting = sorted(rows, key=lambda row: lengths[row], reverse=True)  # largest first: later ones then fit, too
+    max_rows = _MAX_ROWS
+    while waiting:
+        batch = waiting[: max(1, min(max_rows, max_positions // lengths[waiting[0]]))]
+        found: list[T] = []
+        try:
+            found.append(compute(batch))
+        except Exception as error:
+            if len(batch) == 1 or not is_out_of_memory(error):
+                raise
+        if not found:  # outside of the handler: the traceback references the tensors
+            max_rows = len(batch) // 2
+            release_memory(device)
+            continue
+        del waiting[: len(batch)]
+        yield batch, found.pop()

@@ -37,7 +37,7 @@ class SampleWriter:
 
     def __init__(self, model: LanguageModel, prepared: PreparedData, config: Config, context: RunContext) -> None:
         self._model, self._prepared, self._config, self._context = model, prepared, config, context
-        self._codec = Codec.load(prepared.tokenizer)
+        self.codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task == "sft"
         self._examples = self._held_out(config.eval_examples)
         self._texts = [] if self._chat else prepared.held_out_prompts(_SAMPLES)
@@ -47,10 +47,10 @@ class SampleWriter:
         found: list[HeldOutExample] = []
         for turns in self._prepared.held_out_chats(n):
             try:
-                *before, last = trim_after_last_answer(self._codec.drop_unsupported_calls(turns))
-                prompt, whole = self._codec.encode_prompt(before), self._codec.encode_chats([[*before, last]])[0]
+                *before, last = trim_after_last_answer(self.codec.drop_unsupported_calls(turns))
+                prompt, whole = self.codec.encode_prompt(before), self.codec.encode_chats([[*before, last]])[0]
                 answer = whole.ids[slice(*whole.spans[-1])].tolist()
-                found.append(HeldOutExample(before, prompt, self._codec.decode(answer), len(answer)))
+                found.append(HeldOutExample(before, prompt, self.codec.decode(answer), len(answer)))
             except TraindeckError as error:
                 if error.code != "data.chat_refused":
                     raise
@@ -58,7 +58,7 @@ class SampleWriter:
 
     def companions(self) -> dict[str, bytes]:
         """Small files that make a checkpoint a complete model folder."""
-        codec, limit = self._codec, self._config.max_seq_len
+        codec, limit = self.codec, self._config.max_seq_len
         end_id = codec.end_of_turn if self._chat else codec.end_of_text
         model = hf_config.to_hf_config(
             self._model.config, end_id, codec.pad_token_id, codec.prefix_ids[0] if codec.prefix_ids else None
@@ -93,7 +93,7 @@ class SampleWriter:
         self._model.eval()
         try:
             pieces = []
-            for piece in generate.generate_text(self._model, self._codec, prompt, max_tokens, sampling, self._chat):
+            for piece in generate.generate_text(self._model, self.codec, prompt, max_tokens, sampling, self._chat):
                 pieces.append(piece)
                 self._context.poll()
         except TraindeckError as error:
@@ -116,6 +116,6 @@ class SampleWriter:
         limit = self._config.eval_max_new_tokens
         limits = [limit or _REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
         prompts = [example.prompt for example in self._examples]
-        answers = answer_tokens(self._model, prompts, limits, self._codec.stop_token_ids, max_positions, self._context)
-        texts = [self._codec.decode(answer.tokens) for answer in answers]
+        answers = answer_tokens(self._model, prompts, limits, self.codec.stop_token_ids, max_positions, self._context)
+        texts = [self.codec.decode(answer.tokens) for answer in answers]
         return answer_quality(answers, texts, [example.answer for example in self._examples])

@@ -25,6 +25,7 @@ from trainer_core.train import bad_steps, checkpoint, flops
 from trainer_core.train.async_checkpointer import AsyncCheckpointer
 from trainer_core.train.bad_steps import Rollback
 from trainer_core.train.device import Precision
+from trainer_core.train.neutral_loss import NeutralText
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.samples import SampleWriter
 from trainer_core.train.step_metrics import StepReporter
@@ -54,6 +55,7 @@ class Trainer(TrainingStep):
     ) -> None:
         super().__init__(config, prepared, run, context, device, precision, ranks, source)
         self.sample_writer = SampleWriter(self.model, prepared, config, context)
+        self.neutral_text = NeutralText(self.sample_writer.codec, config.max_seq_len) if config.base_model else None
         self.checkpointer = AsyncCheckpointer(config, run, context, device, self.clock)
         self.reports = StepReporter(config, context, self.model, device, precision, self.bad_steps.monitor)
         for name in _LIVE_SETTINGS:
@@ -224,13 +226,14 @@ class Trainer(TrainingStep):
         with self.oom.skip_on_oom("eval-examples", counters.step):
             tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
             answers = self.sample_writer.answer_held_out(tokens)
+        neutral = self.neutral_text.losses(self.model, self.engine.eager_loss, self.device) if self.neutral_text else {}
         event.best = event.loss is not None and (counters.best_loss is None or event.loss < counters.best_loss)
         if event.best:
             counters.best_loss = event.loss
         self.plateau.observe(event.loss)
         self._evaluated = (counters.step, event.loss)
         self.garbage.collect()
-        self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {})))
+        self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral))
         return event.best
 
     def _eval_loss(self) -> float | None:

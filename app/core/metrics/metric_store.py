@@ -30,7 +30,10 @@ STEP_FIELDS: Final = {
     "mfu": "mfu",
     **{f"time_{part}": f"time_ms.{part}" for part in TIME_PARTS},
 }
-EVAL_FIELDS: Final = {"eval_loss": "loss", **{name: name for name in ("perplexity", "bleu4", "exact_match")}}
+EVAL_FIELDS: Final = {
+    "eval_loss": "loss",
+    **{name: name for name in ("perplexity", "bleu4", "exact_match", "neutral_loss_en", "neutral_loss_zh")},
+}
 HOST_FIELDS: Final = {name: f"host.{name}" for name in ("ram_used", "ram_total", "rss", "cpu")}
 GPU_FIELDS: Final = {
     "gpu_util": "utilization",

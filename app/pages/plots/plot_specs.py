@@ -116,6 +116,17 @@ def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     ]
 
 
+def _neutral_loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    """Return the losses on neutral text beside that of the task; nothing for a run without a base model."""
+    if not store.has_values("neutral_loss_en"):
+        return []
+    return [
+        CurveSpec(store, "neutral_loss_en", "curve_a", tr("plots.neutral_en")),
+        CurveSpec(store, "neutral_loss_zh", "curve_c", tr("plots.neutral_zh")),
+        CurveSpec(store, "eval_loss", "curve_b", tr("plots.eval"), "dashed"),
+    ]
+
+
 def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [
         CurveSpec(store, f"time_{part}", color, figures.part_title(part), "area")
@@ -200,6 +211,9 @@ PLOTS: Final = {
     "grad_norm": PlotSpec("plots.gradient_norm", in_overview=True),
     "exact_match": PlotSpec(
         "plots.exact_match", scale=100.0, format_value=_format_integer, optional=True, from_zero=True, minimum_top=100.0
+    ),
+    "neutral_loss": PlotSpec(
+        "plots.neutral_loss", _neutral_loss_curves, format_value=formatting.format_loss, optional=True
     ),
     "mfu": PlotSpec("plots.mfu", scale=100.0, optional=True, from_zero=True),
     "gpu_util": PlotSpec(

@@ -1,0 +1,228 @@
+"""Command `evaluate`: finds models and rows, evaluates, keeps the results."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from trainer_core import presets, protocol, run_plan
+from trainer_core.base_model import preset_run
+from trainer_core.config import Config, ConfigLayer
+from trainer_core.data.columns import Document, Task
+from trainer_core.evaluation.judge import load_judge
+from trainer_core.evaluation.report import FOLDER, RowResult, main_score, score_models, write_results
+from trainer_core.evaluation.rows import Conversation, draw_examples, select_rows
+from trainer_core.generation.model_source import ModelSource, find_model
+from trainer_core.messages import TraindeckError
+from trainer_core.protocol import TaskScores
+from trainer_core.run_context import RunContext
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
+
+ModelName = Literal["model", "base", "system", "examples", "tuned"]
+
+_NO_FLAGS: Final = {"preset": None, "config_file": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the command. `rows`: 0 for all; `max_new_tokens`: 0 for twice the tokens of the reference.
+
+    `compare`: also evaluate the base model, with the prompt `system` if it is set and with `examples` training rows.
+    """
+
+    rows: int = 0
+    max_new_tokens: int = 0
+    judge: str = ""
+    results: Path | None = None
+    compare: bool = False
+    system: str = ""
+    examples: int = 0
+    device: str = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to evaluate.
+
+    data: Settings of the data to evaluate on. `training_data`: those from which examples are drawn.
+    base: Base model of the run. None: it has none, or the model is no run.
+    all_rows: Whether `data` are evaluated as a whole; otherwise their held-out rows.
+    """
+
+    source: ModelSource
+    base: ModelSource | None
+    run: RunDir | None
+    data: Config
+    training_data: Config
+    all_rows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model and what precedes its prompts."""
+
+    name: ModelName
+    source: ModelSource
+    system: str = ""
+    examples: Sequence[Conversation] = ()
+
+
+def find_subject(model: str, flags: Mapping[str, Any], options: Options, context: RunContext) -> Subject:
+    """The model that `model` names: a run or model as `find_model` finds, or `preset:NAME`, the base model of a preset,
+    with the data of the preset; a base model that is a preset itself is trained first. `flags`: knobs of the user.
+
+    Raises as these and `run_plan.build_config`, and `evaluate.no_data` without a run and data.
+    """
+    reference, layers = _resolve_preset(model, options.device, context)
+    source = find_model(reference, context)
+    run = None if layers else _run_of(source)
+    if run is not None:
+        layers = [ConfigLayer(str(run.config), presets.read_mapping(run.config))]
+    config = run_plan.build_config({**_NO_FLAGS, **flags}, layers)
+    if flags.get("data"):
+        config = msgspec.structs.replace(config, validation_data=[])
+    if not config.data:
+        raise TraindeckError("evaluate.no_data", path=str(source.folder))
+    tuned = run is not None and bool(layers[0].values.get("base_model"))
+    base = find_model(reference, context, base=True) if options.compare and tuned else None
+    if not flags.get("data") or (options.compare and base is None):
+        return Subject(source, base, run, config, config, all_rows=False)
+    return Subject(source, base, run, config, run_plan.build_config(_NO_FLAGS, layers), all_rows=True)
+
+
+def _resolve_preset(model: str, device: str, context: RunContext) -> tuple[str, list[ConfigLayer]]:
+    """The base model of `preset:NAME` and the settings of the preset; of another model, itself and no settings."""
+    if not model.startswith(preset_run.PREFIX):
+        return model, []
+    layer = presets.load(model.removeprefix(preset_run.PREFIX)).layer()
+    base = str(layer.values.get("base_model") or model)
+    if base.startswith(preset_run.PREFIX):
+        base = str(preset_run.find_or_train(base.removeprefix(preset_run.PREFIX), device, context))
+    return base, [layer]
+
+
+def _run_of(source: ModelSource) -> RunDir | None:
+    """The run of a checkpoint."""
+    run = RunDir(source.checkpoint.parent.parent) if source.checkpoint is not None else None
+    return run if run is not None and run.exists() else None
+
+
+def evaluate(subject: Subject, options: Options, context: RunContext) -> protocol.Evaluation:
+    """Evaluate a model, and with `compare` its base model, on the same rows, and keep the results.
+
+    Raises as `select_rows`, `draw_examples`, `generate.load_model`, `choose_device` and `write_results`,
+    `evaluate.bad_judge`, `evaluate.rows_refused` and `StopRequested`.
+    """
+    judge = load_judge(options.judge) if options.judge else None
+    context.set_phase("preparing")
+    task, documents = select_rows(subject.data, options.rows, subject.all_rows, context)
+    variants = _variants(subject, task, documents, options, context)
+    results, seconds = _run(variants, task, documents, subject, options, context)
+    kept = [row for row in range(len(documents)) if all(found[row] is not None for found in results.values())]
+    if not kept:
+        raise TraindeckError("evaluate.rows_refused", count=len(documents))
+    usable = {name: [one for row in kept if (one := found[row]) is not None] for name, found in results.items()}
+    target = options.results or _default_target(subject.run)
+    event = protocol.Evaluation(
+        t=time.time(),
+        task=task,
+        data=subject.data.data,
+        rows=len(kept),
+        refused=len(documents) - len(kept),
+        judge=options.judge,
+        main_score=main_score(task, judge),
+        results=str(target or ""),
+        scores=score_models(task, usable, judge, options.seed),
+    )
+    for scores, variant in zip(event.scores, variants, strict=True):
+        scores.model, scores.seconds = str(variant.source.folder), seconds[variant.name]
+    if target is not None:
+        context.set_phase("saving")
+        write_results(target, event, [documents[row] for row in kept], usable, judge)
+    return event
+
+
+def run_tasks(model: str, tasks: str, include_path: Path | None, options: Options, context: RunContext) -> TaskScores:
+    """Run tasks of `lm-eval`, separated by commas. The results of a model that is no run go to the current folder.
+
+    Raises as `find_model` and `harness.run_tasks`.
+    """
+    from trainer_core.evaluation import harness
+    from trainer_core.train.device import choose_device
+
+    source = find_model(model, context)
+    target = options.results or _default_target(_run_of(source), ".lm_eval.json") or Path("lm_eval.json").absolute()
+    device, names = str(choose_device(options.device)), [name.strip() for name in tasks.split(",")]
+    return harness.run_tasks(source, names, include_path, device, target, context)
+
+
+def _variants(
+    subject: Subject, task: Task, documents: Sequence[Document], options: Options, context: RunContext
+) -> list[Variant]:
+    """The models to evaluate. Prompts and examples precede conversations only."""
+    if not options.compare:
+        return [Variant("model", subject.source)]
+    base = subject.base or subject.source
+    variants = [Variant("base", base)]
+    if options.system and task == "sft":
+        variants.append(Variant("system", base, options.system))
+    if options.examples and task == "sft":
+        drawn = draw_examples(subject.training_data, options.examples, documents, context)
+        variants.append(Variant("examples", base, options.system, drawn))
+    return variants if subject.base is None else [*variants, Variant("tuned", subject.source)]
+
+
+def _default_target(run: RunDir | None, suffix: str = ".jsonl") -> Path | None:
+    """A new file in the folder of the run."""
+    if run is None:
+        return None
+    folder = run.path / FOLDER
+    names = {path.name.removesuffix(suffix) for path in folder.glob(f"*{suffix}")}
+    return folder / f"{run_dir.unique_name(time.strftime('%Y%m%d-%H%M%S'), names)}{suffix}"
+
+
+def _run(
+    variants: Sequence[Variant],
+    task: Task,
+    documents: Sequence[Document],
+    subject: Subject,
+    options: Options,
+    context: RunContext,
+) -> tuple[dict[str, list[RowResult | None]], dict[str, float]]:
+    """Results of all rows and seconds by the name of the variant. None: the chat template cannot write the row.
+
+    One model is in memory at a time.
+    """
+    from trainer_core.evaluation import inference
+    from trainer_core.generation import generate
+    from trainer_core.train.device import choose_device
+    from trainer_core.train.oom import release_memory
+
+    device = choose_device(options.device)
+    results: dict[str, list[RowResult | None]] = {}
+    seconds: dict[str, float] = {}
+    for source, own in itertools.groupby(variants, lambda variant: variant.source):
+        context.set_phase("loading")
+        with context.interruptible():
+            loaded = generate.load_model(source, device)
+        context.set_phase("evaluating")
+        for variant in own:
+            began = time.monotonic()
+            rows = [inference.encode(loaded, one, variant.system, variant.examples) for one in documents]
+            usable = [row for row in rows if row is not None]
+            is_extended = variant.system or variant.examples
+            window = subject.data.max_seq_len if subject.run and not is_extended else 0
+            found = iter(inference.run_model(loaded, usable, task, options.max_new_tokens, window, context))
+            results[variant.name] = [None if row is None else next(found) for row in rows]
+            seconds[variant.name] = time.monotonic() - began
+        del loaded
+        release_memory(device)
+    return results, seconds
