@@ -20,7 +20,8 @@ from tests.core.random_checkpoint import RandomCheckpoint, write_checkpoint
 from trainer_core.export import command
 from trainer_core.export.job import Quantization
 from trainer_core.messages import TraindeckError, Value
-from trainer_core.progress import NullReporter
+from trainer_core.progress import NullReporter, StopRequested, Unit
+from trainer_core.protocol import PhaseName
 from trainer_core.runs import checkpoint_dir
 
 TEXTS = [
@@ -225,6 +226,19 @@ def test_an_architecture_that_transformers_computes_is_refused(tmp_path: Path) -
     with pytest.raises(TraindeckError) as caught:
         write_gguf(checkpoint.folder, tmp_path / "model")
     assert caught.value.code == "export.architecture"
+
+
+def test_a_stop_between_two_tensors_leaves_no_files(tmp_path: Path) -> None:
+    class StopLater(NullReporter):
+        def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+            assert total is not None
+            if done > total / 2:
+                raise StopRequested("stopped")
+
+    checkpoint = write_checkpoint(tmp_path / "checkpoint", HF_CONFIGS["llama"])
+    with pytest.raises(StopRequested):
+        command.export(checkpoint.folder, tmp_path / "model", StopLater(), form="gguf")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
