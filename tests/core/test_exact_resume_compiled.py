@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.core.trainer_process import (
     TINY,
     TrainerResult,
@@ -19,6 +21,8 @@ from tests.core.trainer_process import (
     text_file,
 )
 from trainer_core import protocol
+
+pytestmark = pytest.mark.timeout(600)  # the compiler runs at lower priority, so beside other programs it takes minutes
 
 STEPS = 8
 LAST = f"checkpoints/step-{STEPS:08d}"

@@ -116,7 +116,7 @@ def send(process: subprocess.Popen[bytes], *commands: protocol.AnyCommand) -> No
     process.stdin.flush()
 
 
-def finish(process: subprocess.Popen[bytes], timeout: float = 90) -> TrainerResult:
+def finish(process: subprocess.Popen[bytes], timeout: float = 170) -> TrainerResult:
     out, err = process.communicate(timeout=timeout)
     return TrainerResult(
         process.returncode, [protocol.decode_event(line) for line in out.splitlines()], err.decode("utf-8")
