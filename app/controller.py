@@ -179,10 +179,11 @@ class Controller(QObject):
 
         window, run = self.window, self.active_run
         self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
-        window.runs.connect_services(self._history, self.active_run, self._settings, window.plots)
+        window.runs.connect_services(self._history, self.active_run, window.plots)
         window.runs.open_requested.connect(self.open_run)
         window.runs.resume_requested.connect(self.resume_run)
         window.runs.generate_requested.connect(self._open_in_chat)
+        window.runs.export_requested.connect(self._open_in_export)
         window.runs.folders.closing.connect(self._run_viewer.on_folder_closing)
         window.runs.folders.moved.connect(self.queue_controller.on_run_moved)
         window.runs.folders.moved.connect(window.chat.models.on_run_moved)
@@ -199,11 +200,17 @@ class Controller(QObject):
             lambda prompt: run.process.send(protocol.SampleCommand(prompt=prompt))
         )
         self._list_task.finished.connect(window.chat.models.refresh_checkpoints)
+        window.export.connect_services(self._history, self._settings)
+        self._list_task.finished.connect(window.export.refresh_checkpoints)
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
     def _open_in_chat(self, checkpoint: Path) -> None:
         self.window.chat.select_checkpoint(checkpoint)
         self.window.show_page("chat")
+
+    def _open_in_export(self, checkpoint: Path) -> None:
+        self.window.export.select_checkpoint(checkpoint)
+        self.window.show_page("export")
 
     def _open_sweep_dialog(self) -> None:
         self.window.show_page("queue")
@@ -361,6 +368,7 @@ class Controller(QObject):
         if self._first_paint_done:
             self.window.runs.shutdown()
             self.window.chat.models.shutdown()
+            self.window.export.shutdown()
         self.help_controller.shutdown()
         self.desktop_status.hide()
         QGuiApplication.setQuitOnLastWindowClosed(True)

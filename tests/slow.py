@@ -96,6 +96,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "window": (
         "gui/test_gui_data_real.py",
         "gui/test_gui_chat_real.py",
+        "gui/test_gui_export.py::test_a_real_checkpoint_is_exported_and_verified",
         "gui/test_gui_queue_real.py",
         "gui/test_gui_real.py",
         "gui/test_gui_long_runs.py",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from typing import Final
+
 from trainer_core.console.tables import format_table
 from trainer_core.messages import Language, format_message
 from trainer_core.protocol import Verification, VerificationCheck
 from trainer_core.texts import get
 
-_MAX_SHOWN = 60  # characters of a value in a line of text
+_MAX_SHOWN: Final = 60  # characters of a value in a line of text
+_CONTEXT: Final = 20  # characters before the first difference
 
 
 def verdict(event: Verification, language: Language) -> str:
@@ -38,7 +42,10 @@ def first_difference(check: VerificationCheck, language: Language, max_chars: in
     """Return where the first difference is, and both values; empty if there is none."""
     if check.passed or not check.place:
         return ""
-    place, expected, found = (_one_line(value, max_chars) for value in (check.place, check.expected, check.found))
+    pairs = zip(check.expected, check.found, strict=False)
+    start = max(0, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) - _CONTEXT)
+    expected, found = (_one_line(value, max_chars, start) for value in (check.expected, check.found))
+    place = _one_line(check.place, max_chars)
     return get(f"verification.difference.{check.name}", language, place=place, expected=expected, found=found)
 
 
@@ -74,6 +81,7 @@ def _head(language: Language) -> list[str]:
     return [get(f"verification.head.{name}", language) for name in ("result", "check", "figures")]
 
 
-def _one_line(text: str, max_chars: int) -> str:
-    shown = text.replace("\n", "⏎")
-    return shown if len(shown) <= max_chars else f"{shown[:max_chars]}…"
+def _one_line(text: str, max_chars: int, start: int = 0) -> str:
+    """Up to `max_chars` characters from `start` on."""
+    shown = text[start : start + max_chars].replace("\n", "⏎")
+    return f"{'…' if start else ''}{shown}{'…' if start + max_chars < len(text) else ''}"

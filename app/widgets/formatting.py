@@ -19,6 +19,7 @@ from trainer_core import performance_texts, protocol, texts
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Value, amounts, format_message, format_message_parts
 from trainer_core.messages.data import translate_params
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -209,6 +210,15 @@ def format_stored_run_state(state: str) -> str:
 def format_checkpoint_kind(kind: str) -> str:
     """Translated `protocol.CheckpointKind`. Manifests may contain any text."""
     return tr(f"console.checkpoint_kind.{kind}") if kind in get_args(protocol.CheckpointKind) else kind
+
+
+def format_checkpoint(info: CheckpointInfo) -> str:
+    """`Step 400 · final · loss 3.402`."""
+    kind = "" if info.kind == "regular" else format_checkpoint_kind(info.kind)
+    parts = [tr("common.step", step=format_count(info.step)), kind]
+    if info.eval_loss is not None:
+        parts.append(tr("chat.loss", loss=format_loss(info.eval_loss)))
+    return " · ".join(filter(None, parts))
 
 
 def format_phase(name: str) -> str:

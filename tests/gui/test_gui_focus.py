@@ -57,17 +57,6 @@ def test_removing_overlays_moves_the_focus_to_the_sub_page_button(controller: Co
     wait_for_focus(qtbot, lambda: plots.overview)
 
 
-def test_an_export_moves_the_focus_to_the_checkpoint_table(controller: Controller, qtbot: QtBot, home: Path) -> None:
-    path = add_run(home, "one")
-    page = open_page(qtbot, controller, 1)
-    page.table.select([path])
-    export = page.details.checkpoints.export
-    qtbot.waitUntil(export.isEnabled)
-    export.setFocus(Qt.FocusReason.TabFocusReason)
-    page.details.checkpoints.set_exporting(True)
-    wait_for_focus(qtbot, lambda: page.details.checkpoints.table)
-
-
 def test_dismissing_a_banner_moves_the_focus_to_the_next_banner_or_to_the_tabs(
     controller: Controller, qtbot: QtBot
 ) -> None:

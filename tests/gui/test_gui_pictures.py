@@ -24,7 +24,7 @@ from trainer_core.system.hardware import MachineInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the golden pictures need the fonts of Linux")
 WRITE_MODE = os.environ.get(golden.WRITE_VARIABLE) == "write"
-PAGES = ("plots", "performance", "data", "chat", "samples", "log", "runs", "queue", "settings")
+PAGES = ("plots", "performance", "data", "chat", "samples", "log", "runs", "export", "queue", "settings")
 GIB = 2**30
 MACHINE = MachineInfo(
     (RTX_3060,), None, "", "580.65", (13, 0), 16 * GIB, 9 * GIB, "AMD Ryzen 7", 8, 16, "Windows"
@@ -103,6 +103,7 @@ def test_every_page_matches_its_golden_picture(
     make_demo_window: Callable[[str, str], Controller], qtbot: QtBot, tmp_path: Path, language: str, theme: str
 ) -> None:
     controller = make_demo_window(language, theme)
+    controller.window.export.options.folder.setText("/")  # else the documents folder of this user
     suffix = f"{language}-{theme}"
     differences = [compare(grab_page(controller, page, qtbot), f"{page}-{suffix}", tmp_path) for page in PAGES]
     controller.window.plots.detail.click()

@@ -1,24 +1,19 @@
-"""Runs page: comparison, overlays, resume, generation and export of checkpoints."""
+"""Runs page: comparison, overlays, and actions on checkpoints."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QFile, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.pages.runs.dialogs import ComparisonDialog
-from app.pages.runs.exporter import Exporter
 from app.pages.runs.page import RunsPage
 from app.pages.runs.table import SHOWN
-from app.services.trainer_process import TrainerProcess
-from tests.core.trainer_process import TINY, run, text_file
 from tests.gui.conftest import LEFT, MakeWindow, click, wait_for_state
 from tests.gui.runs_page import add_run, message, open_page, press_button
 
@@ -147,53 +142,13 @@ def test_generate_opens_the_chat_with_the_checkpoint(make_window: MakeWindow, qt
     assert controller.window.chat.models.all_sessions[0].checkpoint == checkpoint
 
 
-def test_a_real_checkpoint_is_exported(
-    make_window: MakeWindow, qtbot: QtBot, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    flags = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0")
-    data = ("--data", str(text_file(home)), "--run-dir", str(home / "runs" / "真 run"))
-    assert run(home, "train", *flags, *data).code == 0
-    target = home.parent / "模型 export"
-    target.mkdir()
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(target))
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    page.table.select([home / "runs" / "真 run"])
-    qtbot.waitUntil(page.details.checkpoints.export.isEnabled)
-    press_button(qtbot, controller, "exportFrom")
-    assert not page.details.checkpoints.export.isEnabled()
-    qtbot.waitUntil(lambda: "Exported to" in message(page), timeout=30_000)
-    assert (target / "真 run-step-00000002" / "model.safetensors").is_file()
-    assert page.message_folder.isVisible()
-    press_button(qtbot, controller, "exportFrom")
-    qtbot.waitUntil(lambda: (target / "真 run-step-00000002-2" / "README.md").is_file(), timeout=30_000)
-
-
-def test_exporting_a_damaged_checkpoint_shows_an_error(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+def test_export_opens_the_export_page_with_the_checkpoint(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     path = add_run(home, "a")
     controller = make_window()
-    page, checkpoint = select_checkpoint(qtbot, controller, path, 1)
-    controller.window.runs.exporter.start(checkpoint, home.parent / "out")
-    qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in message(page), timeout=30_000)
-    assert not list((home.parent / "out").glob("*"))
-
-
-def test_closing_the_window_waits_for_the_export_to_clean_up(qtbot: QtBot, tmp_path: Path) -> None:
-    partial = tmp_path / ".out.exporting-1"
-    program = (
-        "import pathlib, sys, time\n"
-        f"partial = pathlib.Path({str(partial)!r})\n"
-        "partial.mkdir()\n"
-        "sys.stdin.read()\n"
-        "time.sleep(0.5)\n"
-        "partial.rmdir()\n"
-    )
-    exporter = Exporter(TrainerProcess(command=[sys.executable, "-c", program]))
-    exporter.start(tmp_path / "run" / "checkpoints" / "step-00000001", tmp_path / "out")
-    qtbot.waitUntil(partial.is_dir, timeout=20_000)
-    exporter.shutdown()
-    assert not partial.exists()
+    _, checkpoint = select_checkpoint(qtbot, controller, path, 1)
+    press_button(qtbot, controller, "exportFrom")
+    assert controller.window.tabs.currentWidget() is controller.window.pages["export"]
+    assert controller.window.export.options.selected_checkpoint == checkpoint
 
 
 def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:

@@ -27,7 +27,6 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from trainer_core import protocol
-from trainer_core.runs.checkpoint_dir import CheckpointInfo
 
 _ASK_FOLDER = "folder"  # choice that opens a dialog
 
@@ -171,9 +170,9 @@ def _checkpoint_choices(session: GenerationSession) -> dict[Checkpoint, str]:
         return {None: tr("chat.model_folder")}
     newest = tr("chat.newest_none")
     if session.checkpoints:
-        newest = tr("chat.newest_checkpoint", checkpoint=_format_checkpoint(session.checkpoints[0]))
+        newest = tr("chat.newest_checkpoint", checkpoint=formatting.format_checkpoint(session.checkpoints[0]))
     choices: dict[Checkpoint, str] = {None: newest}
-    choices |= {info.path: _format_checkpoint(info) for info in session.checkpoints}
+    choices |= {info.path: formatting.format_checkpoint(info) for info in session.checkpoints}
     if session.base_model:
         choices[BASE] = tr("chat.base_model", name=session.base_model)
     if isinstance(session.checkpoint, Path):
@@ -197,12 +196,3 @@ def _format_status(session: GenerationSession) -> str:
             seen, given = count(loaded.max_seq_len - 1), count(turn.prompt_tokens)
             parts.append(tr("chat.context_truncated", seen=seen, given=given))
     return " · ".join(parts)
-
-
-def _format_checkpoint(info: CheckpointInfo) -> str:
-    """`Step 400 · final · loss 3.402`."""
-    kind = "" if info.kind == "regular" else formatting.format_checkpoint_kind(info.kind)
-    parts = [tr("common.step", step=formatting.format_count(info.step)), kind]
-    if info.eval_loss is not None:
-        parts.append(tr("chat.loss", loss=formatting.format_loss(info.eval_loss)))
-    return " · ".join(filter(None, parts))

@@ -15,7 +15,6 @@ from app.widgets import formatting
 from app.widgets.basic import (
     TranslatableWidget,
     horizontal_layout,
-    move_focus,
     placeholder_label,
     push_button,
     vertical_layout,
@@ -45,7 +44,7 @@ class CheckpointList(TranslatableWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunSummary | None = None
-        self._can_resume, self._exporting = True, False
+        self._can_resume = True
         self.model: TableModel[CheckpointInfo] = TableModel(_COLUMNS, lambda info: info.path)
         self.table = RowTable(self.model, "checkpoints", row_padding=SPACING // 2)
         self.table.setSelectionMode(RowTable.SelectionMode.SingleSelection)
@@ -82,13 +81,6 @@ class CheckpointList(TranslatableWidget):
             self.empty.setVisible(not infos)
         self._update_buttons()
 
-    def set_exporting(self, exporting: bool) -> None:
-        """`exporting`: an export is in progress."""
-        self._exporting = exporting
-        if exporting:
-            move_focus(self.export, self.table)
-        self._update_buttons()
-
     def selected(self) -> CheckpointInfo | None:
         return next(iter(self.table.selected_rows()), None)
 
@@ -99,7 +91,7 @@ class CheckpointList(TranslatableWidget):
     def _update_buttons(self) -> None:
         checkpoint, run = self.selected(), self._run
         self.generate.setEnabled(checkpoint is not None)
-        self.export.setEnabled(checkpoint is not None and not self._exporting)
+        self.export.setEnabled(checkpoint is not None)
         can_resume = checkpoint is not None and run is not None and run.state != "running" and self._can_resume
         if can_resume and checkpoint is not None and run is not None and run.state == "finished":
             can_resume = checkpoint.step < run.step

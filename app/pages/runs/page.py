@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
+from PySide6.QtWidgets import QToolButton, QWidget
 
 from app.core.active_run import ActiveRun
 from app.core.history import run_files
@@ -19,7 +19,6 @@ from app.pages.plots.overlay_controller import OverlayController
 from app.pages.plots.plot_specs import OWN_COLOR
 from app.pages.runs.details import RunDetails
 from app.pages.runs.dialogs import ComparisonDialog
-from app.pages.runs.exporter import Exporter
 from app.pages.runs.run_folders import RunFolders
 from app.pages.runs.table import SHOWN, RunsModel, RunsProxy, RunsTable
 from app.services import desktop_shell
@@ -59,10 +58,10 @@ class RunsPage(Page):
     open_requested = Signal(Path)  # a run
     resume_requested = Signal(Path)  # a run, from its newest checkpoint
     generate_requested = Signal(Path)  # a checkpoint
+    export_requested = Signal(Path)  # a checkpoint
 
     _history: RunHistory  # these are set by `connect_services`
     _active_run: ActiveRun
-    _settings: Settings
     _plots: PlotsPage
     overlays: OverlayController
     folders: RunFolders
@@ -71,7 +70,6 @@ class RunsPage(Page):
         super().__init__(parent)
         self._message_folder = Path()
         self._plotted_run: Path | None = None  # the run whose own curves the plots show
-        self.exporter = Exporter(parent=self)
         self._size_task = PoolTask(self)
         self._can_resume = False  # this window trains no run
         self.model = RunsModel(palette)
@@ -138,15 +136,11 @@ class RunsPage(Page):
         self.message_folder.clicked.connect(lambda: desktop_shell.open_folder(self._message_folder))
         checkpoints.resume_requested.connect(self.resume_from_checkpoint)
         checkpoints.generate_requested.connect(self.generate_requested)
-        checkpoints.export_requested.connect(self.export)
-        self.exporter.message_ready.connect(self.show_message)
-        self.exporter.changed.connect(lambda: checkpoints.set_exporting(self.exporter.is_busy))
+        checkpoints.export_requested.connect(self.export_requested)
         self._size_task.finished.connect(self._on_size_measured)
 
-    def connect_services(
-        self, history: RunHistory, active_run: ActiveRun, settings: Settings, plots: PlotsPage
-    ) -> None:
-        self._history, self._active_run, self._settings, self._plots = history, active_run, settings, plots
+    def connect_services(self, history: RunHistory, active_run: ActiveRun, plots: PlotsPage) -> None:
+        self._history, self._active_run, self._plots = history, active_run, plots
         self.overlays = OverlayController(history, self)
         self.overlays.changed.connect(self._update_overlays)
         self.folders = folders = RunFolders(history, active_run, self)
@@ -166,7 +160,6 @@ class RunsPage(Page):
         self.folders.blockSignals(True)
         self.details.save()
         self.overlays.shutdown()
-        self.exporter.shutdown()
 
     # --- display ------------------------------------------------------------------------------------------
 
@@ -303,14 +296,6 @@ class RunsPage(Page):
         elif info is not None:
             target = run_files.new_branch_path(run, info.step)
             self._active_run.start(["train", "--resume", str(checkpoint), "--run-dir", str(target)], target)
-
-    def export(self, checkpoint: Path) -> None:
-        """Ask for a folder and export a checkpoint to it."""
-        start = self._settings.export_folder
-        folder = QFileDialog.getExistingDirectory(self, tr("runs.export_folder"), start)
-        if folder:
-            self._settings.export_folder = folder
-            self.exporter.start(checkpoint, Path(folder))
 
     # --- layout, theme and texts ----------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Export page: a checkpoint for other programs, and its verification."""

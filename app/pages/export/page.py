@@ -1,0 +1,156 @@
+"""Export page: a checkpoint for other programs, its verification, and the programs that can use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QProgressBar
+
+from app.core.history.run_list import RunHistory
+from app.core.settings import Settings
+from app.pages.export.model_programs import ModelPrograms
+from app.pages.export.options_card import OptionsCard
+from app.pages.export.verification_view import VerificationView
+from app.pages.page import Page
+from app.services import desktop_shell
+from app.services.export_job import ExportJob
+from app.texts import tr
+from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
+from app.widgets.basic import (
+    announce,
+    card,
+    horizontal_layout,
+    label,
+    move_focus,
+    push_button,
+    restyle,
+    set_object_name,
+    show_fraction,
+    vertical_layout,
+)
+
+_PROGRESS_WIDTH: Final = 220  # pixels
+
+
+class ExportPage(Page):
+    """Exports one checkpoint at a time."""
+
+    _history: RunHistory  # these are set by `connect_services`
+    _settings: Settings
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.job = ExportJob(parent=self)
+        self.options, self.verification = OptionsCard(), VerificationView(palette)
+        self.start, self.stop = push_button("primary"), push_button("exportStop")
+        self.progress = set_object_name(QProgressBar(textVisible=False), "exportProgress")
+        self.progress.setFixedWidth(_PROGRESS_WIDTH)
+        self.status = label("exportStatus", wrap=True)
+        self.programs = ModelPrograms()
+        self._was_running = False
+        self._arrange()
+        self.options.changed.connect(self._refresh)
+        self.options.folder_edited.connect(self._store_folder)
+        self.start.clicked.connect(self._start)
+        self.stop.clicked.connect(self.job.stop)
+        self.job.changed.connect(self._refresh)
+        self.programs.message_ready.connect(self._show_status)
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        form = vertical_layout()
+        form.addWidget(self.options)
+        row = horizontal_layout(self.start, self.stop, self.progress, self.programs)
+        row.insertStretch(3, 1)
+        form.addLayout(row)
+        form.addWidget(self.status)
+        layout = vertical_layout()
+        layout.setContentsMargins(0, SPACING, 0, 0)
+        layout.addWidget(card(form))
+        layout.addWidget(self.verification, 1)
+        self.setLayout(layout)
+
+    def connect_services(self, history: RunHistory, settings: Settings) -> None:
+        self._history, self._settings = history, settings
+        self.options.folder.setText(settings.export_folder or str(desktop_shell.documents_folder()))
+
+    def shutdown(self) -> None:
+        """End the processes."""
+        self.job.shutdown()
+        self.programs.shutdown()
+
+    def refresh_checkpoints(self) -> None:
+        """List the runs that have checkpoints. Called after each refresh of the run list."""
+        if self.isVisible():
+            self._list_runs()
+
+    def _list_runs(self) -> None:
+        self.options.set_runs([run.path for run in self._history.runs if run.checkpoints])
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
+        self._list_runs()
+
+    def select_checkpoint(self, checkpoint: Path) -> None:
+        self._list_runs()
+        self.options.select(checkpoint.parent.parent, checkpoint)
+        self.start.setFocus()
+
+    # --- exporting --------------------------------------------------------------------------------------------
+
+    def _store_folder(self, folder: str) -> None:
+        self._settings.export_folder = folder
+
+    def _start(self) -> None:
+        checkpoint, target = self.options.selected_checkpoint, self.options.target
+        if checkpoint is not None and target is not None:
+            self.job.start(checkpoint, target, self.options.options)
+            self.stop.setFocus()
+
+    def _refresh(self) -> None:
+        job, running = self.job, self.job.is_running
+        was_running, self._was_running = self._was_running, running
+        self.start.setEnabled(not running and self.options.target is not None)
+        if was_running and not running:
+            move_focus(self.stop, self.start)
+        self.stop.setVisible(running)
+        self.progress.setVisible(running)
+        self.options.setEnabled(not running)
+        if running:
+            show_fraction(self.progress, job.fraction)
+            self._show_status(formatting.format_phase("stopping" if job.is_stopping else job.phase))
+        self.verification.display(job.verification)
+        self.programs.display(None if running else job.target)
+        if was_running and not running:
+            self._show_end()
+
+    def _show_end(self) -> None:
+        """After an export."""
+        if self.job.target is not None:
+            self._show_status(tr("export.done", folder=self.job.target))
+        else:
+            self._show_status(self.job.failure or tr("export.stopped"), "bad" if self.job.failure else "")
+        announce(self, self.status.text())
+        self.options.retranslate()  # the next export gets another folder
+
+    def _show_status(self, text: str, level: str = "") -> None:
+        self.status.setText(text)
+        self.status.setVisible(bool(text))
+        if self.status.property("level") != level:
+            self.status.setProperty("level", level)
+            restyle(self.status)
+
+    # --- theme and texts --------------------------------------------------------------------------------------
+
+    def retheme(self, palette: Palette) -> None:
+        self.verification.retheme(palette)
+
+    def retranslate(self) -> None:
+        self.start.setText(tr("export.start"))
+        self.stop.setText(tr("export.stop"))
+        self.progress.setAccessibleName(tr("export.progress"))
+        self._show_status("")
+        self._refresh()
