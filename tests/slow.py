@@ -28,6 +28,12 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_exact_resume.py::test_a_resume_after_ctrl_c_is_exact",
         "core/test_validation_sample.py::test_a_resume_keeps_the_validation_sample",
     ),
+    "serve": (
+        "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",
+        "core/test_serve.py::test_another_address_is_warned_of_and_a_key_is_generated",
+        "core/test_serve.py::test_a_taken_port_is_reported",
+        "core/test_serve.py::test_generation_ends_when_its_client_disconnects",
+    ),
     "fine_tuning": (
         "core/test_fine_tuning.py",
         "core/test_lora_training.py",
@@ -147,6 +153,7 @@ SMOKE: Final = (
     "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
     "process/test_setup_runs.py::test_a_killed_setup_is_completed_by_the_next_one",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
+    "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",
     "gui/test_gui_new_user.py",
 )
 

@@ -1,10 +1,11 @@
-"""Commands that use a trained model: `generate`, `export` and `evaluate`. `cli` adds them to the command line."""
+"""Commands that use a trained model: `generate`, `serve`, `export`, `evaluate`. `cli` adds them to the command line."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,6 +18,8 @@ from trainer_core.messages import Language, TraindeckError, Value, format_messag
 from trainer_core.progress import Reporter, Unit
 from trainer_core.protocol import PhaseName
 from trainer_core.runs import run_dir
+
+_LOOPBACK: Final = "127.0.0.1"
 
 
 @click.command()
@@ -61,7 +64,7 @@ def generate(
         if newest != source.checkpoint.parent.parent:
             click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
         click.echo(source.folder, err=True)
-    loaded, codec, chat = generation.load_model(source, choose_device(device))
+    loaded, codec, chat = generation.load_model(source, choose_device(device), for_generation=True)
     text = _read_prompt() if prompt is None else prompt
     max_tokens = flags.pop("max_tokens")
     sampling = generation.SamplingParams(**flags)
@@ -191,6 +194,55 @@ def evaluate(
             subject = command.find_subject(model, flags, options, job.run_context)
             job.run_context.emit(command.evaluate(subject, options, job.run_context))
         job.run_context.set_phase("done")
+    ctx.exit(job.exit_code)
+
+
+@click.command()
+@click.argument("model", default="latest")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
+@click.option("--host", default=_LOOPBACK, show_default=True, help="Address to listen on.")
+@click.option(
+    "--api-key", envvar="TRAINDECK_API_KEY", help="Clients must send it. Default: TRAINDECK_API_KEY, or a random key."
+)
+@click.option("--device", default="auto", show_default=True)
+@click.option("--base", is_flag=True, help="Use the model that the run began with, with the run's chat template.")
+@control_flag
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    model: str,
+    port: int,
+    host: str,
+    api_key: str | None,
+    device: str,
+    base: bool,
+    control: str | None,
+) -> None:
+    """Serve a model to programs that use OpenAI's API, on this computer only. MODEL: see `generate`."""
+    with CommandContext("plain", stdin_commands=control == "stdin") as job:
+        from trainer_core.generation import generate as generation
+        from trainer_core.generation import http_server
+        from trainer_core.generation.model_source import find_model
+        from trainer_core.generation.server import NICENESS, translate_oom
+        from trainer_core.system.child_process import lower_priority
+        from trainer_core.train.device import choose_device, describe_device
+
+        language, key, chosen = terminal_language(), api_key or secrets.token_urlsafe(24), choose_device(device)
+        if chosen.type == "cpu":
+            lower_priority(NICENESS)
+        if host != _LOOPBACK:
+            job.run_context.warn("serve.exposed", host=host)
+        source = find_model(model, job.run_context, base)
+        with translate_oom(describe_device(chosen)), job.run_context.interruptible():
+            loaded = generation.load_model(source, chosen, for_generation=True)
+
+        def announce(url: str) -> None:
+            click.echo(texts.get("console.serving", language, model=source.name, url=url))
+            if not api_key:
+                click.echo(texts.get("console.serving_key", language, api_key=key))
+
+        http_server.serve(loaded, source.name, (host, port), key, job.run_context, announce)
     ctx.exit(job.exit_code)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from tests.core.test_model import FAMILIES, random_decoder
 from tests.core.training import build_trainer, pairs_file, tiny_config
 from trainer_core import protocol
-from trainer_core.generation import generate
+from trainer_core.generation import decoding
 from trainer_core.generation.generate import Completion, SamplingParams, generate_batch, generate_tokens
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.kv_cache import RaggedKvCache
@@ -91,6 +91,24 @@ def test_an_end_token_directly_after_the_limit_counts() -> None:
     assert (cut.tokens, cut.finish_reason) == (unlimited.tokens[: end - 1], "limit")
 
 
+def test_a_row_that_joins_a_batch_has_the_answer_that_it_has_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts, sampling = model_with_context(FAMILIES["qwen3"]), random_prompts(3)[:2], SamplingParams(seed=4)
+    prompts.append(prompts[0][:2])
+    alone = [generate_batch(model, [row], [30], frozenset(), lambda: None, sampling)[0] for row in prompts]
+    monkeypatch.setattr(decoding, "_INITIAL_TOKENS", 3)  # its cache grows
+    rows = [decoding.DecodingRow(prompt, 30, sampling) for prompt in prompts]
+    batch = decoding.new_batch(model, frozenset())
+    for row in rows:
+        batch.add([row])
+        for _ in range(10):
+            batch.step()
+    batch.remove([rows[1]])
+    while batch.rows:
+        batch.step()
+    assert [rows[0].completion, rows[2].completion] == [alone[0], alone[2]]
+    assert rows[1].completion.tokens == alone[1].tokens[:21]
+
+
 def test_finished_rows_leave_the_batch() -> None:
     model, prompts, rows = model_with_context(FAMILIES["llama"]), random_prompts(), []
     model.lm_head.register_forward_hook(lambda module, args, logits: rows.append(len(logits)))
@@ -111,7 +129,7 @@ def test_batches_have_at_most_max_positions(monkeypatch: pytest.MonkeyPatch) -> 
             sizes.append((len(lengths), capacity))
             super().__init__(settings, lengths, capacity, like)
 
-    monkeypatch.setattr(generate, "RaggedKvCache", Recorded)
+    monkeypatch.setattr(decoding, "RaggedKvCache", Recorded)
     model, prompts = model_with_context(FAMILIES["llama"]), random_prompts()
     expected = generate_answers(model, prompts)
     sizes.clear()

@@ -27,7 +27,7 @@ def test_a_folder_of_save_pretrained_generates_as_in_transformers(tmp_path: Path
         transformers_folder(folder, "gpt2", chat_tokens=chat)
     else:
         decoder_folder(folder, kind.split()[0], **({} if chat else {"chat_template": None}))
-    model, codec, answers = generate.load_model(folder, CPU)
+    model, codec, answers = generate.load_model(folder, CPU, for_generation=True)
     assert answers == chat
     prompt = "The quick 床前 fox"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -38,8 +38,10 @@ def test_a_folder_of_save_pretrained_generates_as_in_transformers(tmp_path: Path
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder)
     reference.generation_config.suppress_tokens = list(range(codec.vocab_size, model.config.vocab_size)) or None
     expected = reference.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False, eos_token_id=None)
-    greedy = SamplingParams(temperature=0)
-    assert list(generate.generate_tokens(model, ids, 16, greedy, frozenset())) == expected[0, len(ids) :].tolist()
+    greedy, tokens = SamplingParams(temperature=0), expected[0, len(ids) :].tolist()
+    assert list(generate.generate_tokens(model, ids, 16, greedy, frozenset())) == tokens
+    completions = generate.generate_batch(model, [ids, ids[:3], ids], [16, 9, 4], frozenset(), lambda: None)
+    assert [completions[0].tokens, completions[2].tokens] == [tokens, tokens[:4]]
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.core.trainer_process import TINY, environment, finish, read_until, run, start, text_file
@@ -126,6 +127,7 @@ def test_a_conversation_continues_with_its_turns(home: Path, serve: Callable[...
     (loaded,) = server.read_until(protocol.ModelLoaded)
     assert isinstance(loaded, protocol.ModelLoaded)
     assert loaded.chat
+    assert psutil.Process(server.process.pid).nice() != psutil.Process().nice()  # training beside it goes first
     server.send(protocol.Generate(id=1, prompt="1 加 1？", max_tokens=5, seed=1))
     first_text, first_done = server.read_text(1)
     user = protocol.Turn(role="user", content="1 加 1？")

@@ -31,6 +31,14 @@ class ModelSource(NamedTuple):
             return self.checkpoint
         return self.base.adapters[-1] if self.base.adapters else self.base.folder
 
+    @property
+    def name(self) -> str:
+        """Name of the run, of the folder, or on a hub."""
+        if self.base is not None and not Path(self.base.origin).is_absolute():
+            return self.base.origin.partition("@")[0]
+        run = run_dir.RunDir(self.folder.parent.parent)
+        return run.path.name if run.exists() and self.folder.parent == run.checkpoints else self.folder.name
+
 
 def find_model(reference: str, reporter: Reporter, base: bool = False) -> ModelSource:
     """The model that `reference` names.

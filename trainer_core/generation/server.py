@@ -20,10 +20,12 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system.child_process import lower_priority
 
 if TYPE_CHECKING:
     from trainer_core.generation.generate import LoadedModel
 
+NICENESS: Final = 10  # on a CPU: a tenth of it beside training
 _FLUSH_INTERVAL_S: Final = 0.05  # interval of text events
 _POLL_INTERVAL_S: Final = 0.05
 _MAX_SEED: Final = 2**63 - 1
@@ -57,10 +59,12 @@ class GenerationServer:
         from trainer_core.train.device import choose_device, describe_device
 
         device = choose_device(device_name)
-        with contextlib.suppress(StopRequested), _translate_oom(describe_device(device)):
+        if device.type == "cpu":
+            lower_priority(NICENESS)
+        with contextlib.suppress(StopRequested), translate_oom(describe_device(device)):
             began = time.monotonic()
             with self._run_context.interruptible():
-                loaded = generate.load_model(source, device)
+                loaded = generate.load_model(source, device, for_generation=True)
             info = checkpoint_dir.read_info(source.folder)
             self._run_context.emit(
                 protocol.ModelLoaded(
@@ -140,7 +144,7 @@ class _TextBuffer:
 
 
 @contextlib.contextmanager
-def _translate_oom(device: str) -> Iterator[None]:
+def translate_oom(device: str) -> Iterator[None]:
     """Convert out-of-memory errors to `generate.memory`: the advice for training does not apply."""
     try:
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from trainer_core.models.model_config import ModelConfig
@@ -64,3 +65,24 @@ class RaggedKvCache(KvCache):
         """Keep only these rows."""
         self.keys, self.values, self.lengths_B = self.keys[:, rows], self.values[:, rows], self.lengths_B[rows]
         self.length = int(self.lengths_B.max())
+
+    @property
+    def capacity(self) -> int:
+        """Positions for which there is memory."""
+        return self.keys.shape[3]
+
+    def grow(self, capacity: int) -> None:
+        """Allocate memory for more positions."""
+        more = (0, 0, 0, capacity - self.capacity)
+        self.keys, self.values = F.pad(self.keys, more), F.pad(self.values, more)
+
+    def join(self, other: RaggedKvCache) -> RaggedKvCache:
+        """Append the rows of another cache. Returns this one."""
+        capacity = max(self.capacity, other.capacity)
+        for cache in (self, other):
+            cache.grow(capacity)
+        self.keys = torch.cat((self.keys, other.keys), dim=1)
+        self.values = torch.cat((self.values, other.values), dim=1)
+        self.lengths_B = torch.cat((self.lengths_B, other.lengths_B))
+        self.length = max(self.length, other.length)
+        return self

@@ -29,13 +29,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": python_path, **changes}
 
 
-def lower_priority() -> None:
+def lower_priority(niceness: int = _NICER) -> None:
     """Lower the priority of this process and of children that it starts later. No effect on an idle machine."""
     with contextlib.suppress(psutil.Error, OSError):
         if sys.platform == "win32":
             psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
         else:
-            os.nice(_NICER)
+            os.nice(niceness)
 
 
 def is_out_of_memory(exit_code: int) -> bool:

@@ -1,0 +1,153 @@
+"""Rearranges a model for generation on a CPU, where reading the weights takes most of the time.
+
+- fp32: each weight matrix is stored by columns. A product with one to eight rows then reads memory in order.
+- bf16: oneDNN's packed layout, which it would otherwise create for each product.
+- Our decoder: one product for queries, keys and values, and one for gate and up; norms and rotary positions without
+  autograd.
+
+The model has no gradients then, and other names of weights. Shapes: see `decoder.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainer_core.models.attention import CuSeqlens, sdpa
+from trainer_core.models.decoder import Attention, Decoder, Mlp, OffsetRmsNorm, RmsNorm
+from trainer_core.models.kv_cache import KvCache
+from trainer_core.models.language_model import LanguageModel
+
+
+@torch.no_grad()
+def optimize(model: LanguageModel) -> None:
+    """Rearrange a model in evaluation mode, in place; on a GPU nothing changes."""
+    if model.head.weight.device.type != "cpu":
+        return
+    model.requires_grad_(False)
+    packs = isinstance(model, Decoder) and _can_pack(model.head.weight.dtype)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Attention):
+                setattr(module, name, _FusedAttention(child, packs))
+            elif isinstance(child, Mlp):
+                setattr(module, name, _FusedMlp(child, packs))
+            elif isinstance(child, RmsNorm):
+                setattr(module, name, _InferenceNorm(child))
+            elif type(child) is not _Linear and isinstance(child, nn.Linear):
+                setattr(module, name, _Linear([child], packs, keeps_weight=child is model.head))
+
+
+def _can_pack(dtype: torch.dtype) -> bool:
+    """Whether this torch packs weights of this dtype; the operators are private."""
+    operators = ("_reorder_linear_weight", "_linear_pointwise")
+    return dtype is torch.bfloat16 and all(hasattr(torch.ops.mkldnn, name) for name in operators)
+
+
+class _Linear(nn.Linear):
+    """Product with the weights of one or several layers, whose outputs are concatenated."""
+
+    def __init__(self, layers: Sequence[nn.Linear], packs: bool, keeps_weight: bool = False) -> None:
+        nn.Module.__init__(self)
+        first = layers[0]
+        self.in_features, self.out_features = first.in_features, sum(layer.out_features for layer in layers)
+        weight = first.weight.data if len(layers) == 1 else torch.cat([layer.weight.data for layer in layers])
+        biases = [layer.bias for layer in layers if layer.bias is not None]
+        self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None  # type: ignore[arg-type, assignment]
+        self._packed: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight, 1) if packs else None
+        if keeps_weight:  # may be tied to the embedding
+            self.weight = first.weight
+            if self._packed is None:
+                self.weight.data = _by_columns(weight)
+        else:
+            stored = _by_columns(weight) if self._packed is None else self._packed
+            self.weight = nn.Parameter(stored, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._packed is None:
+            return F.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def _by_columns(weight: Tensor) -> Tensor:
+    return weight.t().contiguous().t()
+
+
+class _InferenceNorm(nn.Module):
+    """`RmsNorm` without autograd."""
+
+    def __init__(self, norm: RmsNorm) -> None:
+        super().__init__()
+        self.weight, self.eps = norm.weight, norm.eps
+        scale = norm.weight.data.float()
+        self._scale = scale + 1.0 if isinstance(norm, OffsetRmsNorm) else scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self._scale.shape, self._scale, self.eps).to(x.dtype)
+
+
+class _FusedAttention(nn.Module):
+    """`Attention` with one product for queries, keys and values."""
+
+    def __init__(self, attention: Attention, packs: bool) -> None:
+        super().__init__()
+        self.layer_idx, self.head_dim, self.query_scale = attention.layer_idx, attention.head_dim, attention.query_scale
+        self.n_heads, self.n_kv_heads = attention.n_heads, attention.n_kv_heads
+        self.qkv_proj = _Linear([attention.q_proj, attention.k_proj, attention.v_proj], packs)
+        self.o_proj = _Linear([attention.o_proj], packs)
+        self.has_norms = not isinstance(attention.q_norm, nn.Identity)
+        self.q_norm, self.k_norm = (
+            _InferenceNorm(cast(RmsNorm, norm)) if self.has_norms else norm
+            for norm in (attention.q_norm, attention.k_norm)
+        )
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cos_BTC: Tensor,
+        sin_BTC: Tensor,
+        mask_B1TS: Tensor | None,
+        cu_seqlens: CuSeqlens | None,
+        cache: KvCache | None,
+    ) -> Tensor:
+        batch, length, _ = x_BTD.shape
+        heads, kv_heads = self.n_heads, self.n_kv_heads
+        mixed = self.qkv_proj(x_BTD).view(batch, length, heads + 2 * kv_heads, self.head_dim)
+        rotated, value = torch.split(mixed, [heads + kv_heads, kv_heads], dim=2)
+        if self.has_norms:
+            query, key = torch.split(rotated, [heads, kv_heads], dim=2)
+            rotated = torch.cat((self.q_norm(query), self.k_norm(key)), dim=2)
+        rotated, value = _rotate(rotated.transpose(1, 2), cos_BTC, sin_BTC), value.transpose(1, 2)
+        query, key = torch.split(rotated, [heads, kv_heads], dim=1)
+        if self.query_scale is not None:
+            query = query * self.query_scale
+        if cache is not None:
+            key, value = cache.update(self.layer_idx, key, value)
+        out = sdpa(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
+        return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
+
+
+def _rotate(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
+    """`rotary.apply_rotary`."""
+    half = x_BHTC.shape[-1] // 2
+    swapped = x_BHTC.roll(half, -1)
+    sin_BTC = torch.cat((-sin_BTC[..., :half], sin_BTC[..., half:]), dim=-1)
+    return torch.addcmul(x_BHTC * cos_BTC.unsqueeze(1), swapped, sin_BTC.unsqueeze(1))
+
+
+class _FusedMlp(nn.Module):
+    """`Mlp` with one product for gate and up."""
+
+    def __init__(self, mlp: Mlp, packs: bool) -> None:
+        super().__init__()
+        self.gate_up_proj = _Linear([mlp.gate_proj, mlp.up_proj], packs)
+        self.down_proj = _Linear([mlp.down_proj], packs)
+        self.activation = mlp.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(self.activation(gate) * up)  # type: ignore[no-any-return]
