@@ -7,15 +7,21 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import gguf
+import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors.torch import load_file, save_file
 
+from tests.core.model_families import HF_CONFIGS
+from tests.core.random_checkpoint import write_checkpoint
 from tests.core.trainer_process import TINY, run
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.export import command
-from trainer_core.export.job import ExportJob
+from trainer_core.export.job import ExportJob, Quantization
 from trainer_core.export.verification.verify import RESULT_FILE, verify
 from trainer_core.progress import NullReporter, Reporter, StopRequested
 from trainer_core.runs import checkpoint_dir
@@ -127,6 +133,122 @@ def test_a_broken_export_fails_and_the_check_is_named(
         assert failed[name].expected != failed[name].found
     if name == "template":
         assert result.expected_prompt != result.found_prompt
+
+
+# --- GGUF ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gguf_folder(home: Path) -> Path:
+    pytest.importorskip("xllamacpp")
+    command.export(checkpoint_of(home), home / "gguf", NullReporter(), form="gguf", quantization="f32")
+    return home / "gguf"
+
+
+def verify_gguf(home: Path, folder: Path) -> protocol.Verification:
+    return verify(ExportJob(checkpoint_of(home), folder, folder.name, "f32", "en", NullReporter()), "gguf")
+
+
+def as_string(text: str) -> bytes:
+    """A string as in a GGUF file."""
+    return len(text.encode("utf-8")).to_bytes(8, "little") + text.encode("utf-8")
+
+
+def replace_bytes(path: Path, *pairs: tuple[bytes, bytes]) -> None:
+    """Replace each first occurrence by as many bytes."""
+    content = path.read_bytes()
+    for old, new in pairs:
+        assert len(old) == len(new)
+        assert old in content
+        content = content.replace(old, new, 1)
+    path.write_bytes(content)
+
+
+def break_gguf_template(path: Path) -> None:
+    replace_bytes(path, (b"<|im_start|>assistant\\n' }}", b"<|im_start|>Assistant\\n' }}"))
+
+
+def swap_gguf_tokens(path: Path) -> None:
+    fields = gguf.GGUFReader(path).get_field("tokenizer.ggml.tokens")
+    assert fields is not None
+    words = [word for word in fields.contents() if word.isascii() and word.isalpha() and len(word) == 3]
+    first, second = as_string(words[0]), as_string(words[1])
+    placeholder = first[:8] + b"???"
+    replace_bytes(path, (first, placeholder), (second, first), (placeholder, second))
+
+
+def split_digits_otherwise(path: Path) -> None:
+    replace_bytes(path, (as_string("qwen2"), as_string("gpt-2")))
+
+
+def edit_tensor(path: Path, name: str, edit: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
+    (tensor,) = (one for one in gguf.GGUFReader(path, "r+").tensors if one.name == name)
+    tensor.data[:] = edit(tensor.data.copy())
+
+
+def forget_the_order_of_rotated_rows(path: Path) -> None:
+    """Rows of q in the order of Hugging Face, two heads of 16."""
+    edit_tensor(path, "blk.0.attn_q.weight", lambda q: q.reshape(2, 8, 2, -1).swapaxes(1, 2).reshape(q.shape))
+
+
+def change_gguf_row(path: Path) -> None:
+    edit_tensor(path, "blk.1.ffn_down.weight", lambda weight: weight + 0.1 * (np.arange(len(weight)) == 3)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (break_gguf_template, "template"),
+        (swap_gguf_tokens, "vocabulary"),
+        (split_digits_otherwise, "tokens"),
+        (forget_the_order_of_rotated_rows, "probabilities"),
+        (change_gguf_row, "probabilities"),
+    ],
+)
+def test_a_broken_gguf_file_fails_and_the_check_is_named(
+    home: Path, gguf_folder: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    shutil.copytree(gguf_folder, tmp_path / "broken")
+    (path,) = (tmp_path / "broken").glob("*.gguf")
+    damage(path)
+    result = verify_gguf(home, tmp_path / "broken")
+    assert result.passed is False
+    check = failed_checks(result)[name]
+    assert check.place
+    assert check.expected != check.found
+
+
+@pytest.mark.parametrize("quantization", ["f32", "bf16", "q8_0"])
+def test_a_gguf_file_of_a_trained_model_is_verified(
+    home: Path, tmp_path: Path, quantization: Quantization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xllamacpp")
+    monkeypatch.setenv("TRAINDECK_HOME", str(home))  # has the prepared data of the run
+    target = tmp_path / "模型 out"
+    command.export(checkpoint_of(home), target, NullReporter(), "en", "gguf", quantization, verifies=True)
+    result = protocol.decode_event((target / RESULT_FILE).read_bytes())
+    assert isinstance(result, protocol.Verification)
+    assert result.passed, result
+    assert result.limitations == ["non_nfc"]
+    by_name = {check.name: check for check in result.checks}
+    assert ("perplexity" in by_name) == (quantization == "q8_0")
+    assert ("probabilities" in by_name) == (quantization != "q8_0")
+
+
+@pytest.mark.parametrize("family", ["llama with grouped queries", "mistral", "qwen2", "qwen3", "gemma 3"])
+def test_a_gguf_file_of_each_family_is_verified(tmp_path: Path, family: str) -> None:
+    pytest.importorskip("xllamacpp")
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-00000001"
+    checkpoint.parent.mkdir(parents=True)
+    write_checkpoint(checkpoint, HF_CONFIGS[family])
+    checkpoint_dir.write_manifest(checkpoint, 1, "final", None)
+    command.export(checkpoint, tmp_path / "out", NullReporter(), "en", "gguf", "f32", verifies=True)
+    result = protocol.decode_event((tmp_path / "out" / RESULT_FILE).read_bytes())
+    assert isinstance(result, protocol.Verification)
+    assert result.passed, result
+
+
+# --- failures, a missing program, and a stop ----------------------------------------------------------------------
 
 
 def test_a_file_that_the_program_cannot_open_fails_with_the_reason(home: Path, tmp_path: Path) -> None:

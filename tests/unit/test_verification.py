@@ -71,6 +71,14 @@ def test_the_first_different_text_is_named_with_both_ids() -> None:
     assert (check.equal, check.place, check.expected, check.found) == (2, "two", "[2]", "[2, 8]")
 
 
+def test_long_ids_are_shown_from_shortly_before_the_first_difference() -> None:
+    common = list(range(1000))
+    expected = msgspec.structs.replace(EXPECTED, token_ids=[[1], [*common, 7]])
+    found = msgspec.structs.replace(EXPECTED, token_ids=[[1], [*common, 8]])
+    (check,) = (one for one in compare(REQUEST, expected, found, BOUNDS) if not one.passed)
+    assert (check.expected, check.found) == ("[997, 998, 999, 7]", "[997, 998, 999, 8]")
+
+
 def test_a_missing_bos_token_is_a_difference() -> None:
     assert list(failing(first_ids=[1])) == ["tokens"]
 

@@ -12,6 +12,7 @@ from trainer_core.export.verification.answers import Answers, Request
 from trainer_core.protocol import ExportCheck, VerificationCheck
 
 _MAX_SHOWN: Final = 200  # characters of a place or a value
+_CONTEXT: Final = 3  # token ids shown before the first difference
 
 
 class Bounds(NamedTuple):
@@ -79,7 +80,7 @@ def _compare_values(
     check = VerificationCheck(name=name, passed=not differing, compared=len(places), equal=len(places) - len(differing))
     if differing:
         place, value, other = differing[0]
-        check.place, check.expected, check.found = place[:_MAX_SHOWN], _shown(value), _shown(other)
+        check.place, (check.expected, check.found) = place[:_MAX_SHOWN], _shown_pair(value, other)
     return check
 
 
@@ -93,7 +94,7 @@ def _greedy(request: Request, expected: Answers, found: Answers, bound: float) -
             check.equal += 1
         elif check.passed:
             check.passed, check.place = False, str(number + 1)
-            check.expected, check.found = _shown(one.tokens), _shown(other.tokens)
+            check.expected, check.found = _shown_pair(one.tokens, other.tokens)
     return check
 
 
@@ -143,5 +144,12 @@ def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)[:_MAX_SHOWN]
+def _shown_pair(expected: Any, found: Any) -> tuple[str, str]:
+    """Both values; of token ids, of prompts too, from shortly before the first difference."""
+    if isinstance(expected, tuple) and expected[0] == found[0]:
+        expected, found = expected[1], found[1]
+    if isinstance(expected, list) and isinstance(found, list):
+        start = max(0, _common_length(expected, found) - _CONTEXT)
+        expected, found = expected[start:], found[start:]
+    shown = [json.dumps(value, ensure_ascii=False)[:_MAX_SHOWN] for value in (expected, found)]
+    return shown[0], shown[1]
