@@ -159,7 +159,8 @@ def test_tab_reaches_the_controls_of_a_run(make_window: MakeWindow, qtbot: QtBot
 def test_every_control_has_an_accessible_name(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     controller = make_window(language=language)
     unnamed = []
-    for page in PAGE_IDS:
-        window = show_page(qtbot, controller, page)
+    for page in (*PAGE_IDS, "samples"):
+        controller.window.chat.show_samples(page == "samples")
+        window = show_page(qtbot, controller, "chat" if page == "samples" else page)
         unnamed += [f"{page}: {describe(widget)}" for widget in controls(window) if not accessible_name(widget).strip()]
     assert not unnamed

@@ -101,9 +101,8 @@ class ChatPage(Page):
 
     def _build_layout(self) -> None:
         self.device_label.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        segments = horizontal_layout(*self.modes.values(), spacing=0)
         top = horizontal_layout(self.compare, self.new, self.history, (self.device_label, 1))
-        top.insertLayout(0, segments)
+        top.insertLayout(0, horizontal_layout(*self.modes.values(), spacing=0))
         buttons = vertical_layout(spacing=SPACING // 2)
         for button in (self.write, self.stop, self.again):
             buttons.addWidget(button)
