@@ -8,6 +8,7 @@ log-probabilities differ by up to 3e-3. No torch.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import urllib.error
@@ -109,6 +110,7 @@ def main(folder: Path) -> None:
     request = read_request(folder)
     longest = max(len(ids) for ids in (*request.prompts, *(row.ids for row in request.held_out)))
     answer(request, LlamaProgram(request.model, longest + request.max_tokens), folder)
+    os._exit(0)  # llama.cpp's server need not stop: on Wine that never returns
 
 
 if __name__ == "__main__":
