@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 import yaml
+from peft import PeftModel
 
-from tests.core.trainer_process import entered_phase, finish, read_until, run, send, start
+from tests.core.llama_cpp import LlamaCpp
+from tests.core.trainer_process import TrainerResult, entered_phase, finish, read_until, run, send, start
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
@@ -90,15 +95,73 @@ def test_check_and_preparation_train_the_base_first_and_generation_names_the_com
     assert "`train --preset NAME` trains the model of a preset." in result.stderr
 
 
+@pytest.fixture(scope="module")
+def fine_tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainerResult]:
+    """The quick start of fine-tuning, trained with its base. The folder of its home, and its events."""
+    home = tmp_path_factory.mktemp("家 home")
+    return home, finish(start(home, "train", *PRESET, "--output", "json"), timeout=1400)
+
+
 @pytest.mark.timeout(1500)
-def test_the_quick_start_of_fine_tuning_teaches_what_the_base_did_not_know(tmp_path: Path) -> None:
-    result = finish(start(tmp_path, "train", *PRESET, "--output", "json"), timeout=1400)
+def test_the_quick_start_of_fine_tuning_teaches_what_the_base_did_not_know(
+    fine_tuned: tuple[Path, TrainerResult],
+) -> None:
+    home, result = fine_tuned
     assert result.code == 0, result.stderr
     evals = result.events_of(protocol.Eval)
     assert evals[0].step == 0
     assert evals[0].exact_match < 0.2
     assert evals[-1].exact_match > 0.9
-    [base], [run] = runs_of(tmp_path, "quickstart_sft"), runs_of(tmp_path, "quickstart_finetune")
+    [base], [run] = runs_of(home, "quickstart_sft"), runs_of(home, "quickstart_finetune")
     assert (base.state, run.state) == ("finished", "finished")
     written = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
     assert Path(written["base_model"]).parent == base.path / "checkpoints"
+
+
+@pytest.mark.timeout(1500)
+def test_each_export_answers_the_held_out_questions_with_the_score_of_the_run(
+    fine_tuned: tuple[Path, TrainerResult],
+) -> None:
+    home, _ = fine_tuned
+    [run_] = runs_of(home, "quickstart_finetune")
+    results = home / "results.jsonl"
+    evaluated = run(home, "evaluate", str(run_.path), "--rows", "100", "--results", str(results), "--device", "cpu")
+    assert evaluated.code == 0, evaluated.stderr
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    questions = [row["prompt"] for row in rows]
+    score = sum(row["models"]["model"]["exact_match"] for row in rows)
+    assert len(rows) == 100
+    assert score > 90
+    folders = {form: home / form for form in ("hf", "peft", "gguf")}
+    for form, folder in folders.items():  # q8_0 is the default of gguf
+        exported = run(home, "export", str(run_.path), str(folder), "--format", form)
+        assert exported.code == 0, exported.stderr
+        assert exported.events_of(protocol.Verification)[0].passed
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["hf"])
+    tuned = transformers.AutoModelForCausalLM.from_pretrained(folders["hf"])
+    base = yaml.safe_load((run_.path / "config.yaml").read_text(encoding="utf-8"))["base_model"]
+    adapted = PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), folders["peft"])
+    llama = LlamaCpp(next(folders["gguf"].glob("*.gguf")))
+    answers = {
+        "hf": [answer_with_transformers(tuned, tokenizer, question) for question in questions],
+        "peft": [answer_with_transformers(adapted, tokenizer, question) for question in questions],
+        "gguf": [answer_with_llama_cpp(llama, tokenizer, question) for question in questions],
+    }
+    scores = {
+        form: sum(text.strip() == row["reference"].strip() for text, row in zip(texts, rows, strict=True))
+        for form, texts in answers.items()
+    }
+    assert (scores["hf"], scores["peft"]) == (score, score)
+    assert abs(scores["gguf"] - score) <= 1  # q8_0 rounds the weights
+
+
+def answer_with_transformers(model: Any, tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    written = model.generate(**ids, max_new_tokens=32, do_sample=False)[0, ids["input_ids"].shape[1] :]
+    return str(tokenizer.decode(written, skip_special_tokens=True))
+
+
+def answer_with_llama_cpp(llama: LlamaCpp, tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    prompt = llama.render(*((message["role"], message["content"]) for message in messages))
+    written = llama.generate(llama.encode(prompt, special=True), 32)
+    return str(tokenizer.decode(written, skip_special_tokens=True))
