@@ -154,6 +154,8 @@ def _take_all(
     _end_run(controller)
     _chat(controller, application, runs / "quickstart_finetune")
     take("chat")
+    _export(controller, application, runs / "quickstart_finetune")
+    take("export")
     window.show_page("settings")
     controller.form.set_text("batch_size", "0")
     controller.form.set_text("learning_rate", "3e-4")
@@ -214,6 +216,20 @@ def _chat(controller: Controller, application: QApplication, run: Path) -> None:
     page.prompt.setPlainText(_PROMPT)
     page.write.click()
     _wait(application, lambda: not page.models.are_busy, 120.0)
+
+
+def _export(controller: Controller, application: QApplication, run: Path) -> None:
+    """Export a tuned model as GGUF."""
+    page, folder = controller.window.export, run.parent.parent / "models"
+    folder.mkdir()
+    controller.window.show_page("export")
+    [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
+    page.select_checkpoint(newest)
+    page.options.format.setCurrentIndex(page.options.format.findData("gguf"))
+    page.options.format.activated.emit(page.options.format.currentIndex())
+    page.options.folder.setText(str(folder))
+    page.start.click()
+    _wait(application, lambda: not page.job.is_running, 300.0)
 
 
 def _replay(controller: Controller, run: Path) -> None:
