@@ -26,10 +26,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["hf", "gguf"])
-def test_an_export_is_verified_in_the_program_that_reads_it(home: Path, form: str) -> None:
+def test_a_model_folder_is_verified_in_transformers(home: Path) -> None:
+    require_verified_export(home, "hf")
+
+
+@pytest.mark.in_chinese
+def test_a_gguf_file_is_verified_in_llama_cpp(home: Path) -> None:
+    require_verified_export(home, "gguf", "--quantization", "f32")  # without perplexity: Wine takes seconds per request
+
+
+def require_verified_export(home: Path, form: str, *arguments: str) -> None:
     target = home / f"模型 {form}"
-    exported = finish(start(home, "export", "运行", str(target), "--format", form))
+    exported = finish(start(home, "export", "运行", str(target), "--format", form, *arguments), 350)
     assert exported.code == 0, exported.stderr
     (verification,) = exported.events_of(protocol.Verification)
     assert verification.passed, verification
