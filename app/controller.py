@@ -200,6 +200,8 @@ class Controller(QObject):
             lambda prompt: run.process.send(protocol.SampleCommand(prompt=prompt))
         )
         self._list_task.finished.connect(window.chat.models.refresh_checkpoints)
+        window.evaluate.connect_services(self._history)
+        self._list_task.finished.connect(window.evaluate.refresh_checkpoints)
         window.export.connect_services(self._history, self._settings)
         self._list_task.finished.connect(window.export.refresh_checkpoints)
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
@@ -368,6 +370,7 @@ class Controller(QObject):
         if self._first_paint_done:
             self.window.runs.shutdown()
             self.window.chat.models.shutdown()
+            self.window.evaluate.shutdown()
             self.window.export.shutdown()
         self.help_controller.shutdown()
         self.desktop_status.hide()

@@ -32,6 +32,7 @@ PAGES: Final = (
     PageSpec("chat", "window.chat", "app.pages.chat.page", "ChatPage"),
     PageSpec("log", "window.log", "app.pages.log.page", "LogPage"),
     PageSpec("runs", "window.runs", "app.pages.runs.page", "RunsPage"),
+    PageSpec("evaluate", "window.evaluate", "app.pages.evaluate.page", "EvaluatePage"),
     PageSpec("export", "window.export", "app.pages.export.page", "ExportPage"),
     PageSpec("queue", "window.queue", "app.pages.queue.page", "QueuePage"),
     PageSpec("settings", "window.all_settings", "app.pages.setup.all_settings", "AllSettingsPage", "advanced"),

@@ -52,7 +52,7 @@ QPlainTextEdit, QListWidget { padding: 0 3px; }
 #transcript:focus, #samples:focus { border-color: $accent; }
 QLineEdit:focus, QComboBox:focus, QDoubleSpinBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
-QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
+QLineEdit:disabled, QComboBox:disabled, QDoubleSpinBox:disabled { color: $muted; background: $window; }
 QComboBox QAbstractItemView { background: $surface; border: 0 solid $border; border-width: 0 1px; selection-background-color: $accent;
     selection-color: $on_accent; }
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from app.core.settings import Settings
     from app.pages.chat.page import ChatPage
     from app.pages.data.page import DataPage
+    from app.pages.evaluate.page import EvaluatePage
     from app.pages.export.page import ExportPage
     from app.pages.log.page import LogPage
     from app.pages.performance.page import PerformancePage
@@ -57,6 +58,7 @@ class MainWindow(QMainWindow):
     chat: ChatPage
     log: LogPage
     runs: RunsPage
+    evaluate: EvaluatePage
     export: ExportPage
     queue: QueuePage
     advanced: AllSettingsPage

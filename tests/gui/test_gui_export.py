@@ -43,7 +43,7 @@ def open_export(qtbot: QtBot, controller: Controller, folder: Path) -> ExportPag
     folder.mkdir(exist_ok=True)
     page = controller.window.export
     controller.window.show_page("export")
-    qtbot.waitUntil(lambda: page.options.selected_checkpoint is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: page.options.choice.selected_checkpoint is not None, timeout=10_000)
     page.options.folder.setText(str(folder))
     return page
 
@@ -100,7 +100,7 @@ def test_only_adapters_are_exported_as_such_and_each_format_has_its_quantization
     options.format.activated.emit(1)
     assert options.options == ExportOptions("hf", "")
     (path / "checkpoints" / "step-00000060" / "adapter_model.safetensors").write_bytes(b"\0")
-    options.select(path, None)
+    options.choice.select(path, None)
     assert [options.format.itemData(n) for n in range(options.format.count())] == ["gguf", "hf", "peft"]
     assert options.options == ExportOptions("hf", "")  # stays selected
     options.folder.setText("missing")

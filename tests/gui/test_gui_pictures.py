@@ -24,7 +24,7 @@ from trainer_core.system.hardware import MachineInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the golden pictures need the fonts of Linux")
 WRITE_MODE = os.environ.get(golden.WRITE_VARIABLE) == "write"
-PAGES = ("plots", "performance", "data", "chat", "samples", "log", "runs", "export", "queue", "settings")
+PAGES = ("plots", "performance", "data", "chat", "samples", "log", "runs", "evaluate", "export", "queue", "settings")
 GIB = 2**30
 MACHINE = MachineInfo(
     (RTX_3060,), None, "", "580.65", (13, 0), 16 * GIB, 9 * GIB, "AMD Ryzen 7", 8, 16, "Windows"

@@ -148,7 +148,7 @@ def test_export_opens_the_export_page_with_the_checkpoint(make_window: MakeWindo
     _, checkpoint = select_checkpoint(qtbot, controller, path, 1)
     press_button(qtbot, controller, "exportFrom")
     assert controller.window.tabs.currentWidget() is controller.window.pages["export"]
-    assert controller.window.export.options.selected_checkpoint == checkpoint
+    assert controller.window.export.options.choice.selected_checkpoint == checkpoint
 
 
 def test_a_run_is_found_and_opened_by_keyboard(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:

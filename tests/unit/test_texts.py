@@ -26,7 +26,7 @@ COMPOSED_KEYS = (
     "console.run_table.", "console.model_table.", "console.models.", "console.fast_path_table.",
     "check.label.", "check.verdict.",
     "verification.check.", "verification.figures.", "verification.difference.", "verification.limitation.",
-    "verification.head.", "export.format.",
+    "verification.head.", "export.format.", "evaluate.filter.",
     "common.state_", "common.phase_", "common.verdict_", "common.unit_", "common.pause_", "common.builtin_",
 )  # fmt: skip
 """Prefixes of keys that are composed at run time. Tests of the composed names check them."""

@@ -19,14 +19,32 @@ _GAINS: Final = {"judged": "{:+.1%}", "exact_match": "{:+.1%}", "loss": "{:+.4f}
 
 def format_evaluation(event: protocol.Evaluation, language: Language) -> str:
     """Return the table of an evaluation, and where its results are."""
-    shown = [name for name in SCORES if any(getattr(one, name) is not None for one in event.scores)]
+    shown = measured_scores(event)
     head = [get(f"console.evaluation.column.{name}", language) for name in ("name", *shown)]
     rows = [
         [get(f"console.evaluation.name.{one.name}", language), *map(partial(format_score, one), shown)]
         for one in event.scores
     ]
     lines = format_table(head, rows)
-    lines += [_format_gain(event, one, language) for one in event.scores if one.gain is not None]
+    lines += format_gains(event, language) + format_notes(event, language)
+    if event.results:
+        lines.append(get("console.evaluation.results", language, path=event.results))
+    return "\n".join(lines)
+
+
+def measured_scores(event: protocol.Evaluation) -> list[str]:
+    """Return the names of the scores that a model has."""
+    return [name for name in SCORES if any(getattr(one, name) is not None for one in event.scores)]
+
+
+def format_gains(event: protocol.Evaluation, language: Language) -> list[str]:
+    """Return a sentence for each model but the first: whether it is better."""
+    return [_format_gain(event, one, language) for one in event.scores if one.gain is not None]
+
+
+def format_notes(event: protocol.Evaluation, language: Language) -> list[str]:
+    """Return the truncated answers and the numbers of rows."""
+    lines = []
     for one in event.scores:
         if one.truncated_by_limit or one.truncated_by_context:
             counts = {"limit": one.truncated_by_limit, "context": one.truncated_by_context, "rows": event.rows}
@@ -35,9 +53,7 @@ def format_evaluation(event: protocol.Evaluation, language: Language) -> str:
     lines.append(get("console.evaluation.rows", language, rows=event.rows, tokens=event.scores[0].tokens))
     if event.refused:
         lines.append(get("console.evaluation.refused", language, count=event.refused))
-    if event.results:
-        lines.append(get("console.evaluation.results", language, path=event.results))
-    return "\n".join(lines)
+    return lines
 
 
 def format_task_scores(event: protocol.TaskScores, language: Language) -> str:

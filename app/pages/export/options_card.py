@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QGridLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFileDialog, QGridLayout, QLabel, QWidget
 
 from app.core.export_options import FORMATS, ExportOptions
 from app.core.pool_task import PoolTask
@@ -16,18 +15,15 @@ from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
-    NoScrollComboBox,
     PathLineEdit,
     TranslatableWidget,
     label,
-    plain_tooltip,
     push_button,
     set_object_name,
 )
+from app.widgets.checkpoint_choice import CheckpointChoice, narrow_combo
 from trainer_core.base_model import summary
 from trainer_core.base_model.weight_files import ADAPTER_FILE
-from trainer_core.runs import checkpoint_dir
-from trainer_core.runs.checkpoint_dir import CheckpointInfo
 from trainer_core.runs.run_dir import unique_name
 
 _LABELS: Final = {
@@ -48,12 +44,10 @@ class OptionsCard(TranslatableWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: Sequence[Path] = ()
-        self._infos: list[CheckpointInfo] = []
         self._parameters: dict[Path, int] = {}  # by run
         self._summary_task = PoolTask(self)
-        self.run, self.checkpoint = _combo("exportRun"), _combo("exportCheckpoint")
-        self.format, self.quantization = _combo("exportFormat"), _combo("exportQuantization")
+        self.choice = CheckpointChoice("export", self)
+        self.format, self.quantization = narrow_combo("exportFormat"), narrow_combo("exportQuantization")
         self.folder, self.browse = set_object_name(PathLineEdit(), "exportFolder"), push_button("exportBrowse")
         self.size_label, self.target_label = (
             label("muted"),
@@ -61,8 +55,7 @@ class OptionsCard(TranslatableWidget):
         )
         self._labels: dict[str, QLabel] = {}
         self._arrange()
-        self.run.activated.connect(lambda: self.select(self.run.currentData(), None))
-        self.checkpoint.activated.connect(self._on_checkpoint)
+        self.choice.changed.connect(self._on_choice)
         self.format.activated.connect(self._list_quantizations)
         self.quantization.activated.connect(self._update)
         self.folder.textChanged.connect(self._update)
@@ -78,7 +71,7 @@ class OptionsCard(TranslatableWidget):
         grid.setColumnStretch(1, 3)
         grid.setColumnStretch(3, 4)
         rows: tuple[tuple[tuple[str, QWidget], ...], ...] = (
-            (("run", self.run), ("checkpoint", self.checkpoint)),
+            (("run", self.choice.run), ("checkpoint", self.choice.checkpoint)),
             (("format", self.format), ("quantization", self.quantization)),
         )
         for row, fields in enumerate(rows):
@@ -100,59 +93,34 @@ class OptionsCard(TranslatableWidget):
     # --- values ---------------------------------------------------------------------------------------------
 
     @property
-    def selected_checkpoint(self) -> Path | None:
-        found: Path | None = self.checkpoint.currentData()
-        return found
-
-    @property
     def options(self) -> ExportOptions:
         return ExportOptions(self.format.currentData() or "gguf", self.quantization.currentData() or "")
 
     @property
     def target(self) -> Path | None:
         """The folder to create; None without a checkpoint or an existing folder."""
-        folder, checkpoint = Path(self.folder.text().strip()), self.selected_checkpoint
+        folder, checkpoint = Path(self.folder.text().strip()), self.choice.selected_checkpoint
         if checkpoint is None or not folder.is_absolute() or not folder.is_dir():
             return None
         suffix = self.options.quantization or self.options.format
         name = f"{checkpoint.parent.parent.name[:_MAX_RUN_NAME]}-{checkpoint.name}-{suffix}"
         return folder / unique_name(name, root=folder)
 
-    def set_runs(self, runs: Sequence[Path]) -> None:
-        """`runs`: with checkpoints, newest first."""
-        selected: Path | None = self.run.currentData()
-        paths = checkpoint_dir.list_checkpoints(selected / "checkpoints")[::-1] if selected is not None else []
-        is_current = list(runs) == list(self._runs) and paths == [info.path for info in self._infos]
-        if is_current or any(combo.view().isVisible() for combo in (self.run, self.checkpoint)):
-            return
-        self._runs = list(runs)
-        self.run.clear()
-        for path in runs:
-            self.run.addItem(path.name, path)
-            self.run.setItemData(self.run.count() - 1, plain_tooltip(str(path)), Qt.ItemDataRole.ToolTipRole)
-        self.select(selected if selected in self._runs else next(iter(self._runs), None), self.selected_checkpoint)
-
-    def select(self, run: Path | None, checkpoint: Path | None) -> None:
-        """Select a checkpoint of a run; None: the newest one."""
-        self.run.setCurrentIndex(self._runs.index(run) if run in self._runs else -1)
-        self._infos = checkpoint_dir.list_infos(run / "checkpoints")[::-1] if run is not None else []
-        self.checkpoint.clear()
-        for info in self._infos:
-            self.checkpoint.addItem(formatting.format_checkpoint(info), info.path)
-        paths = [info.path for info in self._infos]
-        self.checkpoint.setCurrentIndex(paths.index(checkpoint) if checkpoint in paths else min(0, len(paths) - 1))
+    def _on_choice(self) -> None:
+        """Summarize the run once, and list the formats of the checkpoint."""
+        run = self.choice.selected_run
         if run is not None and run not in self._parameters:
             self._summary_task.start(lambda: (run, summary.summarize_run(run)))
-        self._on_checkpoint()
+        self._list_formats()
 
     def _on_summary(self, result: tuple[Path, summary.ModelSummary | None]) -> None:
         run, found = result
         self._parameters[run] = found.parameters if found else 0
         self._update()
 
-    def _on_checkpoint(self) -> None:
-        """List the formats of the checkpoint: only an adapter can be exported as one."""
-        checkpoint = self.selected_checkpoint
+    def _list_formats(self) -> None:
+        """Only an adapter can be exported as one."""
+        checkpoint = self.choice.selected_checkpoint
         is_adapter = checkpoint is not None and (checkpoint / ADAPTER_FILE).is_file()
         selected = self.format.currentData()
         names = [name for name in FORMATS if name != "peft" or is_adapter]
@@ -186,10 +154,10 @@ class OptionsCard(TranslatableWidget):
         self.changed.emit()
 
     def _format_size(self) -> str:
-        parameters = self._parameters.get(self.run.currentData(), 0)
+        parameters = self._parameters.get(self.choice.selected_run or Path(), 0)
         estimate = self.options.estimate_bytes(parameters)
         if estimate is None:
-            weights = next((info.path for info in self._infos if info.path == self.selected_checkpoint), None)
+            weights = self.choice.selected_checkpoint
             files = (weights / name for name in ("model.safetensors", ADAPTER_FILE)) if weights else ()
             estimate = sum(path.stat().st_size for path in files if path.is_file())
         return tr("export.size", size=formatting.format_file_size(estimate)) if estimate else ""
@@ -199,13 +167,5 @@ class OptionsCard(TranslatableWidget):
             widget.setText(tr(_LABELS[name]))
         self.browse.setText(tr("export.browse"))
         self.folder.setPlaceholderText(tr("export.folder_hint"))
-        for index, info in enumerate(self._infos):
-            self.checkpoint.setItemText(index, formatting.format_checkpoint(info))
-        self._on_checkpoint()
-
-
-def _combo(name: str) -> NoScrollComboBox:
-    combo = set_object_name(NoScrollComboBox(), name)
-    combo.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-    combo.setMinimumContentsLength(6)
-    return combo
+        self.choice.retranslate()
+        self._list_formats()

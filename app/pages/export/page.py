@@ -88,7 +88,7 @@ class ExportPage(Page):
             self._list_runs()
 
     def _list_runs(self) -> None:
-        self.options.set_runs([run.path for run in self._history.runs if run.checkpoints])
+        self.options.choice.set_runs([run.path for run in self._history.runs if run.checkpoints])
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
@@ -96,7 +96,7 @@ class ExportPage(Page):
 
     def select_checkpoint(self, checkpoint: Path) -> None:
         self._list_runs()
-        self.options.select(checkpoint.parent.parent, checkpoint)
+        self.options.choice.select(checkpoint.parent.parent, checkpoint)
         self.start.setFocus()
 
     # --- exporting --------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class ExportPage(Page):
         self._settings.export_folder = folder
 
     def _start(self) -> None:
-        checkpoint, target = self.options.selected_checkpoint, self.options.target
+        checkpoint, target = self.options.choice.selected_checkpoint, self.options.target
         if checkpoint is not None and target is not None:
             self.job.start(checkpoint, target, self.options.options)
             self.stop.setFocus()
@@ -122,7 +122,7 @@ class ExportPage(Page):
         if running:
             show_fraction(self.progress, job.fraction)
             self._show_status(formatting.format_phase("stopping" if job.is_stopping else job.phase))
-        self.verification.display(job.verification)
+        self.verification.display(job.result)
         self.programs.display(None if running else job.target)
         if was_running and not running:
             self._show_end()

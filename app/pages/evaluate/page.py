@@ -1,0 +1,195 @@
+"""Evaluate page: scores of a checkpoint beside those of its base model, and the rows where they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QProgressBar
+
+from app.core.evaluations import list_evaluations
+from app.core.history.run_list import RunHistory
+from app.pages.evaluate.options_card import OptionsCard
+from app.pages.evaluate.results_view import ResultsView
+from app.pages.page import Page, ShownRun
+from app.services import desktop_shell
+from app.services.evaluation_job import EvaluationJob
+from app.texts import tr
+from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
+from app.widgets.basic import (
+    announce,
+    card,
+    horizontal_layout,
+    label,
+    move_focus,
+    push_button,
+    restyle,
+    set_object_name,
+    show_fraction,
+    vertical_layout,
+)
+from app.widgets.checkpoint_choice import narrow_combo
+from trainer_core.protocol import Evaluation
+
+_PROGRESS_WIDTH: Final = 160  # pixels
+
+
+class EvaluatePage(Page):
+    """Runs one evaluation at a time, and shows the evaluations of the selected run."""
+
+    _history: RunHistory  # set by `connect_services`
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.job = EvaluationJob(parent=self)
+        self.options, self.results = OptionsCard(), ResultsView(palette)
+        self.start, self.stop = push_button("primary"), push_button("evaluateStop")
+        self.progress = set_object_name(QProgressBar(textVisible=False), "evaluateProgress")
+        self.progress.setFixedWidth(_PROGRESS_WIDTH)
+        self.status = label("evaluateStatus", wrap=True)
+        self.evaluation, self.evaluation_label = narrow_combo("evaluation"), label()
+        self.evaluation_label.setBuddy(self.evaluation)
+        self.open_folder = push_button("evaluateOpenFolder")
+        self._found: list[tuple[Path, Evaluation]] = []  # evaluations of the selected run
+        self._run: Path | None = None  # whose evaluations are listed
+        self._shown_run = self._applied_run = ""  # name of the run on display, and as it was selected here
+        self._was_running = False
+        self._arrange()
+        self.options.changed.connect(self._on_options)
+        self.start.clicked.connect(self._start)
+        self.stop.clicked.connect(self.job.stop)
+        self.job.changed.connect(self._refresh)
+        self.evaluation.activated.connect(self._show_evaluation)
+        self.open_folder.clicked.connect(self._open_folder)
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        form = vertical_layout()
+        form.addWidget(self.options)
+        form.addLayout(horizontal_layout(self.start, self.stop, self.progress, (self.status, 1)))
+        layout = vertical_layout()
+        layout.setContentsMargins(0, SPACING, 0, 0)
+        layout.addWidget(card(form))
+        layout.addLayout(horizontal_layout(self.evaluation_label, (self.evaluation, 1), self.open_folder))
+        layout.addWidget(self.results, 1)
+        self.setLayout(layout)
+
+    def connect_services(self, history: RunHistory) -> None:
+        self._history = history
+
+    def shutdown(self) -> None:
+        """End the process."""
+        self.job.shutdown()
+
+    # --- runs and evaluations ---------------------------------------------------------------------------------
+
+    def show_run(self, run: ShownRun) -> None:
+        self._shown_run = run.name
+
+    def refresh_checkpoints(self) -> None:
+        """List the runs that have checkpoints. Called after each refresh of the run list."""
+        if not self.isVisible() or self.job.is_running:
+            return
+        runs = [run.path for run in self._history.runs if run.checkpoints]
+        self.options.choice.set_runs(runs)
+        shown = next((path for path in runs if path.name == self._shown_run), None)
+        if shown is not None and self._applied_run != self._shown_run:
+            self._applied_run = self._shown_run
+            self.options.choice.select(shown, None)
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
+        self.refresh_checkpoints()
+
+    def _on_options(self) -> None:
+        if self.options.choice.selected_run != self._run:
+            self._run = self.options.choice.selected_run
+            self._list_evaluations()
+        self._refresh()
+
+    def _list_evaluations(self) -> None:
+        """List the evaluations of the run and show the newest one."""
+        self._found = list_evaluations(self._run) if self._run is not None else []
+        self.evaluation.clear()
+        for _, event in self._found:
+            self.evaluation.addItem(_format_evaluation(event))
+        self.evaluation.setCurrentIndex(0 if self._found else -1)
+        self.evaluation.setEnabled(bool(self._found))
+        self.evaluation.setToolTip("" if self._found else tr("disabled.no_evaluations"))
+        self.open_folder.setEnabled(bool(self._found))
+        self._show_evaluation()
+
+    def _show_evaluation(self) -> None:
+        index = self.evaluation.currentIndex()
+        self.results.display(*self._found[index] if self._found else (Path(), None))
+
+    def _open_folder(self) -> None:
+        desktop_shell.open_folder(self._found[self.evaluation.currentIndex()][0].parent)
+
+    # --- evaluating -------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        checkpoint = self.options.choice.selected_checkpoint
+        if checkpoint is not None:
+            self.job.start(checkpoint, self.options.options)
+            self.stop.setFocus()
+
+    def _refresh(self) -> None:
+        job, running, blocked = self.job, self.job.is_running, self.options.blocked_reason
+        was_running, self._was_running = self._was_running, running
+        self.start.setEnabled(not running and not blocked)
+        self.start.setToolTip(tr("disabled.evaluating") if running else blocked)
+        if was_running and not running:
+            move_focus(self.stop, self.start)
+        self.stop.setVisible(running)
+        self.progress.setVisible(running)
+        self.options.setEnabled(not running)
+        if running:
+            show_fraction(self.progress, job.fraction)
+            self._show_status(formatting.format_phase("stopping" if job.is_stopping else job.phase))
+        elif was_running:
+            self._show_end()
+
+    def _show_end(self) -> None:
+        if self.job.is_complete:
+            self._list_evaluations()
+            self._show_status(tr("evaluate.done"))
+        else:
+            self._show_status(self.job.failure or tr("evaluate.stopped"), "bad" if self.job.failure else "")
+        announce(self, self.status.text())
+
+    def _show_status(self, text: str, level: str = "") -> None:
+        self.status.setText(text)
+        if self.status.property("level") != level:
+            self.status.setProperty("level", level)
+            restyle(self.status)
+
+    # --- theme and texts --------------------------------------------------------------------------------------
+
+    def retheme(self, palette: Palette) -> None:
+        self.results.retheme(palette)
+
+    def retranslate(self) -> None:
+        self.start.setText(tr("evaluate.start"))
+        self.stop.setText(tr("export.stop"))
+        self.progress.setAccessibleName(tr("evaluate.progress"))
+        self.evaluation_label.setText(tr("evaluate.evaluation"))
+        self.evaluation.setPlaceholderText(tr("disabled.no_evaluations"))
+        self.open_folder.setText(tr("export.open_folder"))
+        for index, (_, event) in enumerate(self._found):
+            self.evaluation.setItemText(index, _format_evaluation(event))
+        self._show_status("")
+        self._refresh()
+
+
+def _format_evaluation(event: Evaluation) -> str:
+    """`21:56 · Step 300 · base, tuned · 200 rows`."""
+    names = [tr(f"console.evaluation.name.{one.name}") for one in event.scores]
+    step = Path(event.scores[-1].model).name.removeprefix("step-").lstrip("0")
+    parts = [formatting.format_timestamp(event.t)]
+    parts += [tr("common.step", step=formatting.format_count(int(step)))] if step.isdecimal() else []
+    parts += [tr("common.list_separator").join(names) if len(names) > 1 else ""]
+    parts += [tr("evaluate.count", rows=formatting.format_count(event.rows))]
+    return " · ".join(filter(None, parts))
