@@ -177,3 +177,23 @@ def test_a_tuned_model_is_evaluated_beside_its_base_model(
     assert len(select_filter(page, "all")) == 6
     assert [len(row.answers) for row in view.table.shown_rows()] == [3] * 6
     assert list((home / "runs" / "调优 tuned" / "evaluations").glob("*.jsonl"))
+
+
+def test_texts_are_listed_with_their_losses_and_without_filters(
+    make_window: MakeWindow, qtbot: QtBot, home: Path
+) -> None:
+    folder = add_run(home, "文本") / "evaluations"
+    folder.mkdir()
+    row = {"row": 4, "text": "从前\n有座山", "models": {"model": {"loss": 2.5, "tokens": 6}}}
+    (folder / "1.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    scores = [ModelScores(name="model", loss=Score(value=2.5, low=2.0, high=3.0))]
+    event = Evaluation(t=1.0, task="pretrain", rows=1, main_score="loss", scores=scores)
+    (folder / "1.summary.json").write_bytes(protocol.encode(event))
+    view = open_evaluate(qtbot, make_window()).results
+    qtbot.waitUntil(lambda: len(view.table.shown_rows()) == 1, timeout=10_000)
+    assert [view.filter.itemData(n) for n in range(view.filter.count())] == ["all"]
+    shown = [n for n in range(4) if not view.table.isColumnHidden(n)]
+    assert [view.rows_model.index(0, n).data() for n in shown] == ["从前 有座山", "2.5000"]
+    assert view.verdict.isHidden()
+    view.table.selectRow(0)
+    assert view.text.toPlainText() == "Text\n从前\n有座山\nModel\n2.5000\n"

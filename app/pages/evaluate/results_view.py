@@ -75,11 +75,15 @@ class RowsModel(TableModel[EvaluatedRow]):
         super().__init__(columns, lambda row: row.offset)
         self.palette = palette
         self.models = {"first": "base", "last": "tuned"}  # names of the models in these columns
+        self.has_answers = True  # the rows are prompts, not texts
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
         name = self.names[section]
-        if orientation is Qt.Orientation.Horizontal and role == Role.DisplayRole and name in self.models:
-            return model_name(self.models[name])
+        if orientation is Qt.Orientation.Horizontal and role == Role.DisplayRole:
+            if name in self.models:
+                return model_name(self.models[name])
+            if name == "prompt" and not self.has_answers:
+                return tr("evaluate.text")
         return super().headerData(section, orientation, role)
 
     def data(self, index: Index, role: int = 0) -> Any:
@@ -212,6 +216,7 @@ class ResultsView(TranslatableWidget):
             self._render_scores(event)
             names = [one.name for one in event.scores]
             self.rows_model.models = {"first": names[0], "last": names[-1]}
+            self.rows_model.has_answers = event.task == "sft"
             self.table.setColumnHidden(self.rows_model.names.index("first"), len(names) == 1)
             self.table.setColumnHidden(self.rows_model.names.index("reference"), event.task == "pretrain")
             params = {"first": model_name(names[0]), "last": model_name(names[-1])}
@@ -270,9 +275,10 @@ def _one_line(text: str) -> str:
 
 def _sections(row: EvaluatedRow) -> list[tuple[str, str]]:
     """Titles and texts of a row."""
-    sections = [(tr("evaluate.prompt"), row.prompt)]
-    if row.last.is_right is not None:
-        sections.append((tr("evaluate.reference"), row.reference))
+    if row.last.is_right is None:
+        sections = [(tr("evaluate.text"), row.prompt)]
+    else:
+        sections = [(tr("evaluate.prompt"), row.prompt), (tr("evaluate.reference"), row.reference)]
     for name, answer in row.answers.items():
         mark = "" if answer.is_right is None else tr("evaluate.right" if answer.is_right else "evaluate.wrong")
         text = format_loss(answer.loss) if answer.is_right is None else answer.text
