@@ -92,7 +92,8 @@ class Menus(QObject):
         self._add_choices(themes, "theme", _THEMES, ("window.next_theme", "Ctrl+Shift+T"))
         view.addSeparator()
         self._fill(
-            view, tuple((f"page_{page.id}", page.title_key, f"Ctrl+{n}" * (n <= 9)) for n, page in enumerate(PAGES, 1))
+            view,
+            tuple((f"page_{page.id}", page.title_key, f"Ctrl+{n % 10}" * (n <= 10)) for n, page in enumerate(PAGES, 1)),
         )
         view.addSeparator()
         self._fill(view, _VIEW)
