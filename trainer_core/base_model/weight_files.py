@@ -17,12 +17,13 @@ from typing import Any, Final
 from safetensors import SafetensorError, safe_open
 
 from trainer_core.messages import TraindeckError
+from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.checkpoint_dir import SAFE_FILE_NAME
 from trainer_core.system import files
 
 SINGLE_FILE: Final = "model.safetensors"
 INDEX_FILE: Final = "model.safetensors.index.json"
-ADAPTER_FILE: Final = "adapter_model.safetensors"  # of PEFT
+ADAPTER_FILE: Final = checkpoint_dir.ADAPTER_FILE
 ADAPTER_CONFIG_FILE: Final = "adapter_config.json"
 PICKLED_SUFFIXES: Final = (".bin", ".pt", ".pth", ".ckpt")
 _LENGTH_BYTES: Final = 8

@@ -11,7 +11,6 @@ from typing import Final
 import gguf
 from torch import Tensor
 
-from trainer_core.base_model.weight_files import ADAPTER_FILE
 from trainer_core.export import gguf_tensors
 from trainer_core.export.checkpoint_files import read_hashes
 from trainer_core.export.gguf_model import file_name, read_decoder_config
@@ -21,6 +20,7 @@ from trainer_core.export.peft_folder import require_adapter
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
 from trainer_core.models.model_config import ModelConfig
+from trainer_core.runs.checkpoint_dir import ADAPTER_FILE
 from trainer_core.system import files
 
 _LOADING: Final = "llama-cli -m BASE.gguf --lora {file}"

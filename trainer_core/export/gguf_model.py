@@ -17,7 +17,6 @@ import gguf
 import numpy as np
 import torch
 
-from trainer_core.base_model.weight_files import ADAPTER_FILE
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.export import gguf_tensors, gguf_tokenizer
@@ -29,6 +28,7 @@ from trainer_core.export.ollama import MODELFILE, modelfile
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.model_config import ModelConfig
+from trainer_core.runs.checkpoint_dir import ADAPTER_FILE
 from trainer_core.system import files
 from trainer_core.train.adapter_checkpoint import MergedWeights
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from trainer_core.system import files
 
 MANIFEST: Final = "manifest.json"
+ADAPTER_FILE: Final = "adapter_model.safetensors"  # of PEFT
 SAFE_FILE_NAME: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a plain name: no path, drive, `.` or `..`
 _FOLDER_NAME: Final = re.compile(r"step-(\d{8,})")
 TEMPORARY_PREFIX: Final = ".writing-"

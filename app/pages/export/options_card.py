@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QGridLayout, QLabel, QWidget
@@ -22,9 +22,11 @@ from app.widgets.basic import (
     set_object_name,
 )
 from app.widgets.checkpoint_choice import CheckpointChoice, narrow_combo
-from trainer_core.base_model import summary
-from trainer_core.base_model.weight_files import ADAPTER_FILE
+from trainer_core.runs.checkpoint_dir import ADAPTER_FILE
 from trainer_core.runs.run_dir import unique_name
+
+if TYPE_CHECKING:
+    from trainer_core.base_model.summary import ModelSummary
 
 _LABELS: Final = {
     "run": "export.run",
@@ -110,10 +112,10 @@ class OptionsCard(TranslatableWidget):
         """Summarize the run once, and list the formats of the checkpoint."""
         run = self.choice.selected_run
         if run is not None and run not in self._parameters:
-            self._summary_task.start(lambda: (run, summary.summarize_run(run)))
+            self._summary_task.start(lambda: (run, _summarize(run)))
         self._list_formats()
 
-    def _on_summary(self, result: tuple[Path, summary.ModelSummary | None]) -> None:
+    def _on_summary(self, result: tuple[Path, ModelSummary | None]) -> None:
         run, found = result
         self._parameters[run] = found.parameters if found else 0
         self._update()
@@ -169,3 +171,9 @@ class OptionsCard(TranslatableWidget):
         self.folder.setPlaceholderText(tr("export.folder_hint"))
         self.choice.retranslate()
         self._list_formats()
+
+
+def _summarize(run: Path) -> ModelSummary | None:
+    from trainer_core.base_model.summary import summarize_run  # imports that would take memory at the start
+
+    return summarize_run(run)

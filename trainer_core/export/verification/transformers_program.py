@@ -17,8 +17,8 @@ import torch
 import transformers
 from jinja2 import TemplateError
 
-from trainer_core.base_model.weight_files import ADAPTER_FILE
 from trainer_core.export.verification.answers import Continuation, HeldOutRow, answer, exit_with_stdin, read_request
+from trainer_core.runs.checkpoint_dir import ADAPTER_FILE
 
 _FORCED: float = 1e9  # added to the logit of a token
 
