@@ -104,6 +104,11 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_evaluate_command.py::test_a_stop_ends_the_command_without_results",
         "core/test_evaluate_command.py::test_local_tasks_of_lm_eval_run_on_an_adapter_and_their_results_stay_with_the_run",
         "core/test_neutral_loss.py::test_the_first_loss_is_that_of_the_base_model_in_transformers",
+        "core/test_generation_server.py::test_an_exported_folder_generates_the_text_of_its_checkpoint",
+        "core/test_inference.py::test_logits_and_tokens_stay_the_same",
+        "core/test_serve.py::test_requests_at_the_same_time_have_the_answers_that_they_have_alone",
+        "core/test_answers.py::test_batches_have_at_most_max_positions",
+        "core/test_export.py::test_an_adapter_of_a_run_that_trained_all_weights_is_refused",
     ),
     "window": (
         "gui/test_gui_data_real.py",
