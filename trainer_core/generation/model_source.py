@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from trainer_core.base_model import source, weight_files
+from trainer_core.base_model import preset_run, source, weight_files
 from trainer_core.base_model.source import BaseModel
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
@@ -66,7 +66,11 @@ def model_in(folder: Path, reporter: Reporter) -> ModelSource:
 
 def _is_run(reference: str) -> bool:
     folder = Path(reference)
-    if reference in ("", "latest") or (folder / checkpoint_dir.MANIFEST).is_file():
+    if (
+        reference in ("", "latest")
+        or reference.startswith(preset_run.PREFIX)
+        or (folder / checkpoint_dir.MANIFEST).is_file()
+    ):
         return True
     return any(run_dir.RunDir(one).exists() for one in (folder, run_dir.runs_root() / reference))
 
