@@ -423,7 +423,7 @@ class Eval(Event, tag="eval", kw_only=True):
     truncated_by_limit: int = 0  # answers longer than `eval_max_new_tokens`
     truncated_by_context: int = 0  # answers that reached `max_seq_len`, including prompts that leave no room
     neutral_loss_en: float | None = None  # loss on built-in English text that is not of the task; with a base model
-    neutral_loss_zh: float | None = None  # likewise Chinese
+    neutral_loss_zh: float | None = None  # the same for Chinese text
 
 
 class Score(msgspec.Struct, kw_only=True):

@@ -18,9 +18,9 @@ def verdict(event: Verification, language: Language) -> str:
     """Return one sentence: the model is verified, is different, or why it is not verified."""
     if event.reason:
         return get("verification.not_verified", language, reason=format_message(event.reason, event.params, language))
-    if event.passed:
-        return get("verification.passed", language, program=event.program)
-    return get("verification.failed", language, program=event.program)
+    is_quantized = any(check.name == "perplexity" for check in event.checks)
+    passed = "verification.passed_quantized" if is_quantized else "verification.passed"
+    return get(passed if event.passed else "verification.failed", language, program=event.program)
 
 
 def check_name(check: VerificationCheck, language: Language) -> str:
@@ -28,7 +28,8 @@ def check_name(check: VerificationCheck, language: Language) -> str:
 
 
 def check_status(check: VerificationCheck, language: Language) -> str:
-    return get("verification.equal" if check.passed else "verification.different", language)
+    passed = "verification.equal" if check.value is None else "verification.within_bound"
+    return get(passed if check.passed else "verification.different", language)
 
 
 def check_figures(check: VerificationCheck, language: Language) -> str:

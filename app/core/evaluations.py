@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer_core import protocol
+from trainer_core.evaluation.report import FOLDER, SUMMARY_SUFFIX
 from trainer_core.protocol import Evaluation
 
 MAX_ROWS: Final = 5_000
 """Rows of a file that are displayed."""
-_FOLDER: Final = "evaluations"  # in the folder of a run
-_SUMMARY_SUFFIX: Final = ".summary.json"
 _MAX_EVALUATIONS: Final = 100
 _MAX_LINE_BYTES: Final = 16 * 1024**2
 _KEPT_CHARS: Final = 240  # of each text of a row that is not selected
@@ -83,13 +82,13 @@ FILTERS: Final[dict[str, Callable[[EvaluatedRow], bool]]] = {
 def list_evaluations(run: Path) -> list[tuple[Path, Evaluation]]:
     """Files of rows and summaries of a run's evaluations, newest first. Unreadable ones are left out."""
     found = []
-    for path in sorted((run / _FOLDER).glob(f"*{_SUMMARY_SUFFIX}"), reverse=True)[:_MAX_EVALUATIONS]:
+    for path in sorted((run / FOLDER).glob(f"*{SUMMARY_SUFFIX}"), reverse=True)[:_MAX_EVALUATIONS]:
         try:
             event = protocol.decode_event(path.read_bytes())
         except (OSError, protocol.ProtocolError):
             continue
         if isinstance(event, Evaluation) and event.scores:
-            found.append((path.with_name(path.name.removesuffix(_SUMMARY_SUFFIX) + ".jsonl"), event))
+            found.append((path.with_name(path.name.removesuffix(SUMMARY_SUFFIX) + ".jsonl"), event))
     return found
 
 

@@ -47,6 +47,11 @@ class TrainerJob(QObject, Generic[ResultT]):
     def is_running(self) -> bool:
         return self.process.is_running
 
+    @property
+    def shown_phase(self) -> PhaseName:
+        """The present phase; after a request to stop, `stopping`."""
+        return "stopping" if self.is_stopping else self.phase
+
     def run_command(self, arguments: Sequence[str]) -> None:
         """Start the trainer, unless it is running."""
         if self.process.start(arguments):

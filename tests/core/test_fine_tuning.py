@@ -243,7 +243,7 @@ def test_a_lora_run_is_the_base_model_of_another(tmp_path: Path) -> None:
     reference = peft.PeftModel.from_pretrained(transformers.AutoModelForCausalLM.from_pretrained(base), first)
     exported = export(checkpoint, tmp_path / "exported", NullReporter()).folder
     expect_same_model(reference.merge_and_unload(), checkpoint, exported)
-    with pytest.raises(TraindeckError) as stacked:  # its base model is not a model of its own
+    with pytest.raises(TraindeckError) as stacked:  # its base model is itself an adapter
         export(checkpoint, tmp_path / "adapter", NullReporter(), form="peft")
     assert stacked.value.code == "export.stacked_adapter"
     weights = load_file(base / "model.safetensors")

@@ -20,15 +20,12 @@ from trainer_core.generation.generate import LoadedModel
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter
-from trainer_core.train.evaluate import answer_tokens, in_batches
+from trainer_core.train.evaluate import REFERENCE_LENGTHS, answer_tokens, in_batches
 from trainer_core.train.loss import linear_token_loss, token_loss
 
 _MAX_POSITIONS: Final = 8192  # per batch, in the KV cache or in a forward pass
 _LOGIT_ROWS: Final = 512  # positions whose logits exist at once
 _MAX_TEXT_WINDOW: Final = 2048  # tokens of a text that are evaluated together
-_REFERENCE_LENGTHS: Final = (
-    2  # default limit of an answer in reference lengths: enough to see a model that does not stop
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def run_model(
     results = [RowResult(reference=row.reference) for row in rows]
     _compute_losses(loaded.model, rows, results, task, window, progress, reporter)
     if task == "sft":
-        limits = [max_new_tokens or _REFERENCE_LENGTHS * row.reference_tokens for row in rows]
+        limits = [max_new_tokens or REFERENCE_LENGTHS * row.reference_tokens for row in rows]
         prompts, ends = [row.prompt for row in rows], loaded.codec.stop_token_ids
         answers = answer_tokens(
             loaded.model, prompts, limits, ends, _MAX_POSITIONS, reporter, lambda done: progress(len(rows) + done)

@@ -15,6 +15,7 @@ from trainer_core.evaluation.judge import Judge
 from trainer_core.system import files
 
 FOLDER: Final = "evaluations"  # in the folder of a run
+SUMMARY_SUFFIX: Final = ".summary.json"  # of the event, beside the rows
 _KEPT_TEXT_CHARS: Final = 240  # of a text
 
 MainScore = Literal["judged", "exact_match", "loss"]
@@ -101,7 +102,7 @@ def write_results(
     with files.translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, lines.encode("utf-8", "replace"))
-        files.write_atomic(path.with_suffix(".summary.json"), protocol.encode(event))
+        files.write_atomic(path.with_suffix(SUMMARY_SUFFIX), protocol.encode(event))
 
 
 def _rows(

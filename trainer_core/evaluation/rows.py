@@ -70,7 +70,7 @@ def _stream(scans: DatasetScans, validation: bool, config: Config, reporter: Rep
 
 
 def in_context(turns: Sequence[Turn], system: str, examples: Sequence[Conversation]) -> list[Turn]:
-    """A conversation up to its last answer, with a system prompt in place of its own, and after it the examples."""
+    """The conversation up to its last answer. `system` replaces its system prompt; the examples follow that."""
     tools = [turn for turn in turns[:1] if turn[0] == TOOLS_ROLE]
     rest = trim_after_last_answer(turns[len(tools) :])
     own = [turn for turn in rest[:1] if turn[0] == "system"]

@@ -22,9 +22,9 @@ from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.export import gguf_tensors, gguf_tokenizer
 from trainer_core.export.checkpoint_files import read_hashes, read_json
 from trainer_core.export.gguf_metadata import add_architecture
-from trainer_core.export.job import OVERHEAD_BYTES, ExportJob
+from trainer_core.export.job import MODELFILE, OVERHEAD_BYTES, ExportJob
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
-from trainer_core.export.ollama import MODELFILE, modelfile
+from trainer_core.export.ollama import modelfile
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.model_config import ModelConfig

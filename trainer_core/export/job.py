@@ -13,6 +13,7 @@ Format = Literal["hf", "peft", "gguf", "gguf-adapter"]
 Quantization = Literal["f32", "f16", "bf16", "q8_0", "q4_k_m", "q5_k_m", "q6_k"]
 
 UNQUANTIZED: Final = ("f32", "f16", "bf16")
+MODELFILE: Final = "Modelfile"  # of Ollama, beside a GGUF file
 OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
 
 

@@ -1,6 +1,6 @@
 """A Modelfile, with which Ollama uses a GGUF file as it was trained.
 
-Ollama has templates of its own (Go's text/template) and does not run those of the model, so the chat template is
+Ollama runs templates in Go's text/template instead of the model's chat template. The chat template is therefore
 translated from what it writes for sample conversations. The translation is used only if it writes the same for all of
 them. Format: https://github.com/ollama/ollama/blob/main/docs/modelfile.md
 """
@@ -16,7 +16,6 @@ from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 
-MODELFILE: Final = "Modelfile"
 _CONTENTS: Final = ("xContent0x", "xContent1x", "xContent2x", "xContent3x")
 _ROLES: Final[tuple[tuple[str, ...], ...]] = (
     ("user",),

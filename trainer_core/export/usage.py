@@ -7,8 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from trainer_core.export.job import Exported
-from trainer_core.export.ollama import MODELFILE
+from trainer_core.export.job import MODELFILE, Exported
 
 
 def usage_lines(exported: Exported) -> list[str]:

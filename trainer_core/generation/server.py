@@ -25,7 +25,7 @@ from trainer_core.system.child_process import lower_priority
 if TYPE_CHECKING:
     from trainer_core.generation.generate import LoadedModel
 
-NICENESS: Final = 10  # on a CPU: a tenth of it beside training
+NICENESS: Final = 10  # on a CPU; the weight of Linux's scheduler is then 110, that of training 1024 (sched(7))
 _FLUSH_INTERVAL_S: Final = 0.05  # interval of text events
 _POLL_INTERVAL_S: Final = 0.05
 _MAX_SEED: Final = 2**63 - 1

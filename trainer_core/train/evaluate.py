@@ -28,6 +28,8 @@ from trainer_core.train.ranks import ALONE, Ranks
 T = TypeVar("T")
 
 _MAX_ROWS: Final = 64  # per batch of prompts
+REFERENCE_LENGTHS: Final = 2
+"""Default limit of an answer in lengths of its reference: enough to see a model that does not stop."""
 _SAMPLE_KEY: Final = 0x6576616C  # "eval"
 
 

@@ -17,10 +17,9 @@ from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
-from trainer_core.train.evaluate import Answers, answer_quality, answer_tokens
+from trainer_core.train.evaluate import REFERENCE_LENGTHS, Answers, answer_quality, answer_tokens
 
 _SAMPLES = 2  # samples per occasion without prompts of the user
-_REFERENCE_LENGTHS = 2  # default limit of an answer in reference lengths: enough to see a model that does not stop
 
 
 class HeldOutExample(NamedTuple):
@@ -114,7 +113,7 @@ class SampleWriter:
         if not self._examples:
             return None
         limit = self._config.eval_max_new_tokens
-        limits = [limit or _REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
+        limits = [limit or REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
         prompts = [example.prompt for example in self._examples]
         answers = answer_tokens(self._model, prompts, limits, self.codec.stop_token_ids, max_positions, self._context)
         texts = [self.codec.decode(answer.tokens) for answer in answers]

@@ -116,7 +116,7 @@ class CorrectionBar(InfoBar):
     def path(self) -> Path:
         return self._store.path
 
-    def ask(self, turn: Turn, question: Sequence[protocol.Turn]) -> None:
+    def open_dialog(self, turn: Turn, question: Sequence[protocol.Turn]) -> None:
         """Let the user edit the answer of a turn. `question`: the messages before the answer."""
         dialog = CorrectionDialog(turn, self.window())
         dialog.saved.connect(lambda answer: self._save(turn, question, answer))

@@ -51,8 +51,8 @@ class HistoryDialog(QDialog):
         self.keep.setChecked(settings.keep_conversations)
         self.open_button, self.delete_button = push_button("openConversation"), push_button("deleteConversations")
         close = push_button("closeHistory")
-        note = label("muted", wrap=True)
-        note.setText(tr("chat.history_note", count=MAX_CONVERSATIONS, folder=store.folder))
+        self.note = label("muted", wrap=True)
+        self.note.setText(tr("chat.history_note", count=MAX_CONVERSATIONS, folder=store.folder))
         for button, key in (
             (self.open_button, "chat.open_conversation"), (self.delete_button, "chat.delete_conversation"),
             (close, "common.close"),
@@ -63,7 +63,7 @@ class HistoryDialog(QDialog):
         buttons.addWidget(close)
         layout = vertical_layout(margin=2 * SPACING)
         layout.addWidget(self.list, 1)
-        layout.addWidget(note)
+        layout.addWidget(self.note)
         layout.addWidget(self.keep)
         layout.addLayout(buttons)
         self.setLayout(layout)
@@ -103,6 +103,10 @@ class HistoryDialog(QDialog):
     def _delete(self) -> None:
         for item in self.list.selectedItems():
             path, _ = item.data(_CONVERSATION)
-            self._store.delete(path)
+            try:
+                self._store.delete(path)
+            except OSError as error:
+                self.note.setText(tr("chat.history_not_deleted", reason=error.strerror or str(error)))
+                break
             self.deleted.emit(path)
         self._fill()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QSizePolicy
+from PySide6.QtWidgets import QFileDialog
 
 from app.core.conversation import Turn
 from app.pages.chat.transcript import Transcript
@@ -17,7 +17,6 @@ from app.theme.palette import Palette
 from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
-    NoScrollComboBox,
     TranslatableWidget,
     horizontal_layout,
     plain_tooltip,
@@ -26,9 +25,10 @@ from app.widgets.basic import (
     set_object_name,
     vertical_layout,
 )
+from app.widgets.checkpoint_choice import narrow_combo
 from trainer_core import protocol
 
-_ASK_FOLDER = "folder"  # choice that opens a dialog
+_CHOOSE_FOLDER = "folder"  # choice that opens a dialog
 
 
 class ModelColumn(TranslatableWidget):
@@ -46,11 +46,7 @@ class ModelColumn(TranslatableWidget):
         self._training_run: Path | None = None
         self._is_busy = False
         self._listed: object = None  # content of the choices
-        self.run = set_object_name(NoScrollComboBox(), "chatRun")
-        self.checkpoint = set_object_name(NoScrollComboBox(), "chatCheckpoint")
-        for combo in (self.run, self.checkpoint):
-            combo.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-            combo.setMinimumContentsLength(6)
+        self.run, self.checkpoint = narrow_combo("chatRun"), narrow_combo("chatCheckpoint")
         self.save = push_button("saveNow")
         self.transcript, self.status = Transcript(palette), set_object_name(ElidedLabel(), "chatStatus")
         self.copy, self.edit, self.correct = map(push_button, ("copyTurn", "editTurn", "correctTurn"))
@@ -74,7 +70,7 @@ class ModelColumn(TranslatableWidget):
 
     def _choose_run(self) -> None:
         path = self.run.currentData()
-        if path == _ASK_FOLDER:
+        if path == _CHOOSE_FOLDER:
             start = str(self._session.run.parent if self._session.is_folder and self._session.run else Path.home())
             folder = QFileDialog.getExistingDirectory(self, tr("setup.model_choose_folder"), start)
             path = Path(folder) if folder else self._session.run
@@ -136,7 +132,7 @@ class ModelColumn(TranslatableWidget):
             self.run.addItem(tr("chat.run_training", name=path.name) if is_training else path.name, path)
             self.run.setItemData(self.run.count() - 1, plain_tooltip(str(path)), Qt.ItemDataRole.ToolTipRole)
         self.run.setCurrentIndex(self._runs.index(session.run) if session.run in self._runs else -1)
-        self.run.addItem(tr("chat.choose_folder"), _ASK_FOLDER)
+        self.run.addItem(tr("chat.choose_folder"), _CHOOSE_FOLDER)
         choices = _checkpoint_choices(session)
         self.checkpoint.clear()
         for checkpoint, text in choices.items():

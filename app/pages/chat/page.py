@@ -88,7 +88,7 @@ class ChatPage(Page):
             "compare": self.compare, "edit": self.columns[0].edit, "correct": self.columns[0].correct,
         }  # fmt: skip
         self.keys = {name: QAction(self) for name in _SHORTCUTS}
-        self._talk = QWidget()  # everything but the samples
+        self._conversation_view = QWidget()  # everything but the samples
         self._build_layout()
         self._connect()
         self.show_samples(False)
@@ -108,17 +108,17 @@ class ChatPage(Page):
             buttons.addWidget(button)
         bottom = horizontal_layout((self.prompt, 1))
         bottom.addLayout(buttons)
-        talk = vertical_layout()
-        talk.addWidget(self.system)
-        talk.addLayout(horizontal_layout(*((column, 1) for column in self.columns), spacing=2 * SPACING), 1)
+        view = vertical_layout()
+        view.addWidget(self.system)
+        view.addLayout(horizontal_layout(*((column, 1) for column in self.columns), spacing=2 * SPACING), 1)
         for widget in (self.corrections, self.notice, self.row, self.edit_bar):
-            talk.addWidget(widget)
-        talk.addLayout(bottom)
-        self._talk.setLayout(talk)
+            view.addWidget(widget)
+        view.addLayout(bottom)
+        self._conversation_view.setLayout(view)
         layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
         layout.addLayout(top)
-        layout.addWidget(self._talk, 1)
+        layout.addWidget(self._conversation_view, 1)
         layout.addWidget(self.samples, 1)
         self.setLayout(layout)
 
@@ -202,7 +202,7 @@ class ChatPage(Page):
     def show_samples(self, shown: bool) -> None:
         """Show the samples of training, or the conversation."""
         self.samples.setVisible(shown)
-        for widget in (self._talk, self.compare, self.new, self.history):
+        for widget in (self._conversation_view, self.compare, self.new, self.history):
             widget.setVisible(not shown)
         self.refresh()
 
@@ -266,7 +266,7 @@ class ChatPage(Page):
     def _correct(self, turns: list[Turn], turn: Turn) -> None:
         question = protocol.Turn(role="user", content=turn.prompt)
         before = chat_messages(turns[: turns.index(turn)], self.system.toPlainText())
-        self.corrections.ask(turn, [*before, question])
+        self.corrections.open_dialog(turn, [*before, question])
 
     # --- conversations ------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class ChatPage(Page):
         self.show_samples(settings.chat_shows_samples)
 
     def save_state(self, settings: Settings) -> None:
-        settings.chat_shows_samples = self._talk.isHidden()
+        settings.chat_shows_samples = self._conversation_view.isHidden()
 
     def retheme(self, palette: Palette) -> None:
         self.write.setIcon(icon("start", palette.on_accent, palette.muted))

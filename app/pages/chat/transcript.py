@@ -127,14 +127,14 @@ class Transcript(GeneratedTextView):
 
     def _selection(self, begin: int, end: int, color: str) -> QTextEdit.ExtraSelection:
         """Background of some characters, or of the whole line at `begin` if there are none."""
-        mark, look = QTextEdit.ExtraSelection(), QTextCharFormat()
-        look.setBackground(QColor(color))
+        mark, char_format = QTextEdit.ExtraSelection(), QTextCharFormat()
+        char_format.setBackground(QColor(color))
         if begin == end:
-            look.setProperty(QTextFormat.Property.FullWidthSelection.value, True)
+            char_format.setProperty(QTextFormat.Property.FullWidthSelection.value, True)
         cursor = QTextCursor(self.document())
         cursor.setPosition(begin)
         cursor.setPosition(end, QTextCursor.MoveMode.KeepAnchor)
-        mark.cursor, mark.format = cursor, look
+        mark.cursor, mark.format = cursor, char_format
         return mark
 
 

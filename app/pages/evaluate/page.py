@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QProgressBar
 
 from app.core.evaluations import list_evaluations
 from app.core.history.run_list import RunHistory
@@ -19,18 +18,14 @@ from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
-    announce,
     card,
     horizontal_layout,
     label,
-    move_focus,
     push_button,
-    restyle,
-    set_object_name,
-    show_fraction,
     vertical_layout,
 )
 from app.widgets.checkpoint_choice import narrow_combo
+from app.widgets.job_controls import JobControls
 from trainer_core.protocol import Evaluation
 
 _PROGRESS_WIDTH: Final = 160  # pixels
@@ -45,17 +40,14 @@ class EvaluatePage(Page):
         super().__init__()
         self.job = EvaluationJob(parent=self)
         self.options, self.results = OptionsCard(), ResultsView(palette)
-        self.start, self.stop = push_button("primary"), push_button("evaluateStop")
-        self.progress = set_object_name(QProgressBar(textVisible=False), "evaluateProgress")
-        self.progress.setFixedWidth(_PROGRESS_WIDTH)
-        self.status = label("evaluateStatus", wrap=True)
+        self.controls = JobControls("evaluate", _PROGRESS_WIDTH, self)
+        self.start, self.stop, self.status = self.controls.start, self.controls.stop, self.controls.status
         self.evaluation, self.evaluation_label = narrow_combo("evaluation"), label()
         self.evaluation_label.setBuddy(self.evaluation)
         self.open_folder = push_button("evaluateOpenFolder")
         self._found: list[tuple[Path, Evaluation]] = []  # evaluations of the selected run
         self._run: Path | None = None  # whose evaluations are listed
         self._shown_run = self._applied_run = ""  # name of the run on display, and as it was selected here
-        self._was_running = False
         self._arrange()
         self.options.changed.connect(self._on_options)
         self.start.clicked.connect(self._start)
@@ -68,7 +60,9 @@ class EvaluatePage(Page):
     def _arrange(self) -> None:
         form = vertical_layout()
         form.addWidget(self.options)
-        form.addLayout(horizontal_layout(self.start, self.stop, self.progress, (self.status, 1)))
+        row = horizontal_layout(self.start, self.stop, self.controls.progress, (self.status, 1))
+        row.addStretch()  # while there is no status
+        form.addLayout(row)
         layout = vertical_layout()
         layout.setContentsMargins(0, SPACING, 0, 0)
         layout.addWidget(card(form))
@@ -137,34 +131,19 @@ class EvaluatePage(Page):
             self.stop.setFocus()
 
     def _refresh(self) -> None:
-        job, running, blocked = self.job, self.job.is_running, self.options.blocked_reason
-        was_running, self._was_running = self._was_running, running
-        self.start.setEnabled(not running and not blocked)
-        self.start.setToolTip(tr("disabled.evaluating") if running else blocked)
-        if was_running and not running:
-            move_focus(self.stop, self.start)
-        self.stop.setVisible(running)
-        self.progress.setVisible(running)
-        self.options.setEnabled(not running)
-        if running:
-            show_fraction(self.progress, job.fraction)
-            self._show_status(formatting.format_phase("stopping" if job.is_stopping else job.phase))
-        elif was_running:
+        job = self.job
+        blocked = tr("disabled.evaluating") if job.is_running else self.options.blocked_reason
+        self.options.setEnabled(not job.is_running)
+        if self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked):
             self._show_end()
 
     def _show_end(self) -> None:
         if self.job.is_complete:
             self._list_evaluations()
-            self._show_status(tr("evaluate.done"))
+            self.controls.show_end(tr("evaluate.done"))
         else:
-            self._show_status(self.job.failure or tr("evaluate.stopped"), "bad" if self.job.failure else "")
-        announce(self, self.status.text())
-
-    def _show_status(self, text: str, level: str = "") -> None:
-        self.status.setText(text)
-        if self.status.property("level") != level:
-            self.status.setProperty("level", level)
-            restyle(self.status)
+            failure = self.job.failure
+            self.controls.show_end(failure or tr("evaluate.stopped"), "bad" if failure else "")
 
     # --- theme and texts --------------------------------------------------------------------------------------
 
@@ -174,13 +153,13 @@ class EvaluatePage(Page):
     def retranslate(self) -> None:
         self.start.setText(tr("evaluate.start"))
         self.stop.setText(tr("export.stop"))
-        self.progress.setAccessibleName(tr("evaluate.progress"))
+        self.controls.progress.setAccessibleName(tr("evaluate.progress"))
         self.evaluation_label.setText(tr("evaluate.evaluation"))
         self.evaluation.setPlaceholderText(tr("disabled.no_evaluations"))
         self.open_folder.setText(tr("export.open_folder"))
         for index, (_, event) in enumerate(self._found):
             self.evaluation.setItemText(index, _format_evaluation(event))
-        self._show_status("")
+        self.controls.show_status("")
         self._refresh()
 
 

@@ -11,6 +11,8 @@ from app.core.pool_task import PoolTask
 from app.services import desktop_shell
 from app.texts import tr
 from app.widgets.basic import TranslatableWidget, horizontal_layout, label, push_button
+from trainer_core.export.job import MODELFILE
+from trainer_core.export.usage import ollama_name
 
 
 class ModelPrograms(TranslatableWidget):
@@ -32,6 +34,7 @@ class ModelPrograms(TranslatableWidget):
         self.open_folder.clicked.connect(lambda: desktop_shell.open_folder(self._folder or Path.home()))
         self._copying.finished.connect(self._on_copied)
         self._ollama.finished.connect(self._on_ollama_finished)
+        self._ollama.errorOccurred.connect(self._on_ollama_error)
         self._ollama.setProcessChannelMode(QProcess.ProcessChannelMode.MergedChannels)
         self.retranslate()
 
@@ -88,14 +91,21 @@ class ModelPrograms(TranslatableWidget):
             self._update()
             return
         self._ollama.setWorkingDirectory(str(folder))
-        self._ollama.start(program, ["create", _ollama_name(folder), "-f", "Modelfile"])
+        self._ollama.start(program, ["create", ollama_name(folder.name), "-f", MODELFILE])
         self.message_ready.emit(tr("export.adding"), "")
         self._update()
+
+    def _on_ollama_error(self, error: QProcess.ProcessError) -> None:
+        """After an exit, `finished` follows; not after a failed start."""
+        if error is QProcess.ProcessError.FailedToStart:
+            reason = self._ollama.errorString()
+            self.message_ready.emit(tr("export.not_added", program="Ollama", reason=reason), "bad")
+            self._update()
 
     def _on_ollama_finished(self, code: int) -> None:
         self._update()
         if code == 0 and self._folder is not None:
-            command = f"ollama run {_ollama_name(self._folder)}"
+            command = f"ollama run {ollama_name(self._folder.name)}"
             self.message_ready.emit(tr("export.added_to_ollama", command=command), "")
             return
         lines = bytes(self._ollama.readAll().data()).decode("utf-8", "replace").strip().splitlines()
@@ -108,9 +118,3 @@ class ModelPrograms(TranslatableWidget):
         self.ollama.setText("Ollama")
         self.open_folder.setText(tr("export.open_folder"))
         self._update()
-
-
-def _ollama_name(folder: Path) -> str:
-    from trainer_core.export import usage  # imports tokenizers, which delays the first paint
-
-    return usage.ollama_name(folder.name)

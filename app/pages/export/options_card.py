@@ -108,6 +108,13 @@ class OptionsCard(TranslatableWidget):
         name = f"{checkpoint.parent.parent.name[:_MAX_RUN_NAME]}-{checkpoint.name}-{suffix}"
         return folder / unique_name(name, root=folder)
 
+    @property
+    def blocked_reason(self) -> str:
+        """Why no export can be started; empty if one can."""
+        if self.choice.selected_checkpoint is None:
+            return tr("disabled.no_checkpoints")
+        return "" if self.target is not None else tr("disabled.no_export_folder")
+
     def _on_choice(self) -> None:
         """Summarize the run once, and list the formats of the checkpoint."""
         run = self.choice.selected_run

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QProgressBar
 
 from app.core.history.run_list import RunHistory
 from app.core.settings import Settings
@@ -18,19 +17,12 @@ from app.services import desktop_shell
 from app.services.export_job import ExportJob
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
-from app.widgets import formatting
 from app.widgets.basic import (
-    announce,
     card,
     horizontal_layout,
-    label,
-    move_focus,
-    push_button,
-    restyle,
-    set_object_name,
-    show_fraction,
     vertical_layout,
 )
+from app.widgets.job_controls import JobControls
 
 _PROGRESS_WIDTH: Final = 220  # pixels
 
@@ -45,25 +37,22 @@ class ExportPage(Page):
         super().__init__()
         self.job = ExportJob(parent=self)
         self.options, self.verification = OptionsCard(), VerificationView(palette)
-        self.start, self.stop = push_button("primary"), push_button("exportStop")
-        self.progress = set_object_name(QProgressBar(textVisible=False), "exportProgress")
-        self.progress.setFixedWidth(_PROGRESS_WIDTH)
-        self.status = label("exportStatus", wrap=True)
+        self.controls = JobControls("export", _PROGRESS_WIDTH, self)
+        self.start, self.stop, self.status = self.controls.start, self.controls.stop, self.controls.status
         self.programs = ModelPrograms()
-        self._was_running = False
         self._arrange()
         self.options.changed.connect(self._refresh)
         self.options.folder_edited.connect(self._store_folder)
         self.start.clicked.connect(self._start)
         self.stop.clicked.connect(self.job.stop)
         self.job.changed.connect(self._refresh)
-        self.programs.message_ready.connect(self._show_status)
+        self.programs.message_ready.connect(self.controls.show_status)
         self.retranslate()
 
     def _arrange(self) -> None:
         form = vertical_layout()
         form.addWidget(self.options)
-        row = horizontal_layout(self.start, self.stop, self.progress, self.programs)
+        row = horizontal_layout(self.start, self.stop, self.controls.progress, self.programs)
         row.insertStretch(3, 1)
         form.addLayout(row)
         form.addWidget(self.status)
@@ -111,37 +100,23 @@ class ExportPage(Page):
             self.stop.setFocus()
 
     def _refresh(self) -> None:
-        job, running = self.job, self.job.is_running
-        was_running, self._was_running = self._was_running, running
-        self.start.setEnabled(not running and self.options.target is not None)
-        if was_running and not running:
-            move_focus(self.stop, self.start)
-        self.stop.setVisible(running)
-        self.progress.setVisible(running)
-        self.options.setEnabled(not running)
-        if running:
-            show_fraction(self.progress, job.fraction)
-            self._show_status(formatting.format_phase("stopping" if job.is_stopping else job.phase))
+        job = self.job
+        blocked = tr("disabled.exporting") if job.is_running else self.options.blocked_reason
+        self.options.setEnabled(not job.is_running)
+        has_ended = self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked)
         self.verification.display(job.result)
-        self.programs.display(None if running else job.target)
-        if was_running and not running:
+        self.programs.display(None if job.is_running else job.target)
+        if has_ended:
             self._show_end()
 
     def _show_end(self) -> None:
         """After an export."""
         if self.job.target is not None:
-            self._show_status(tr("export.done", folder=self.job.target))
+            self.controls.show_end(tr("export.done", folder=self.job.target))
         else:
-            self._show_status(self.job.failure or tr("export.stopped"), "bad" if self.job.failure else "")
-        announce(self, self.status.text())
+            failure = self.job.failure
+            self.controls.show_end(failure or tr("export.stopped"), "bad" if failure else "")
         self.options.retranslate()  # the next export gets another folder
-
-    def _show_status(self, text: str, level: str = "") -> None:
-        self.status.setText(text)
-        self.status.setVisible(bool(text))
-        if self.status.property("level") != level:
-            self.status.setProperty("level", level)
-            restyle(self.status)
 
     # --- theme and texts --------------------------------------------------------------------------------------
 
@@ -151,6 +126,6 @@ class ExportPage(Page):
     def retranslate(self) -> None:
         self.start.setText(tr("export.start"))
         self.stop.setText(tr("export.stop"))
-        self.progress.setAccessibleName(tr("export.progress"))
-        self._show_status("")
+        self.controls.progress.setAccessibleName(tr("export.progress"))
+        self.controls.show_status("")
         self._refresh()
