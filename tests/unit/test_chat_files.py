@@ -110,7 +110,9 @@ def test_the_parts_that_differ_are_words_or_chinese_characters(
     assert found == parts
 
 
-def test_the_rest_of_a_long_text_counts_as_different() -> None:
+def test_a_long_text_is_compared_up_to_some_words_after_the_first_difference() -> None:
     long = "word " * 2000
-    spans, _ = differing_spans(long, long)
-    assert spans == [(2500, 10_000)]
+    assert differing_spans(long, long) == ([], [])
+    assert differing_spans(f"{long}one", f"{long}two")[0] == [(10_000, 10_003)]
+    spans, _ = differing_spans(f"one {long}", f"two {long}")
+    assert spans == [(0, 3), (749, 10_004)]  # 300 words and spaces from `one` on
