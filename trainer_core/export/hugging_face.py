@@ -25,7 +25,7 @@ from trainer_core.models import hf_config
 from trainer_core.system import files
 
 _WEIGHTS: Final = "model.safetensors"
-_EXPORTED_FILES: Final = ("tokenizer_config.json", "config.json", "tokenizer.json", _WEIGHTS)
+EXPORTED_FILES: Final = ("tokenizer_config.json", "config.json", "tokenizer.json", _WEIGHTS)
 """Nothing else: the checkpoint may be untrusted."""
 _DTYPE_NAMES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _TEMPERATURE: Final = 0.8  # the default of `generate`
@@ -41,7 +41,7 @@ def write(job: ExportJob) -> None:
     rewrites = is_adapter or not is_decoder or job.quantization is not None
     required = ["config.json", "tokenizer.json", ADAPTER_FILE if is_adapter else _WEIGHTS]
     hashes = read_hashes(checkpoint, required, verify=rewrites)
-    copied = [name for name in _EXPORTED_FILES if name in hashes and not (rewrites and name == _WEIGHTS)]
+    copied = [name for name in EXPORTED_FILES if name in hashes and not (rewrites and name == _WEIGHTS)]
     copy_files(job, {name: hashes[name] for name in copied})
     if rewrites:
         _write_weights(job, weights)
