@@ -14,6 +14,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",
         "core/test_loss.py::test_a_compiled_chunked_loss_equals_the_reference",
+        "core/test_imports_at_start.py::test_a_run_without_compilation_does_not_load_the_compiler[muon]",
     ),
     "fast_paths": ("core/test_fast_paths.py", "core/test_doctor_fast_paths.py", "core/test_bench_command.py"),
     "check": ("core/test_check_command.py", "core/test_automatic_batch.py"),
@@ -27,6 +28,11 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_exact_resume.py::test_a_resume_after_a_stop_is_exact",
         "core/test_exact_resume.py::test_a_resume_after_ctrl_c_is_exact",
         "core/test_validation_sample.py::test_a_resume_keeps_the_validation_sample",
+        "core/test_exact_resume.py::test_a_resume_after_a_kill_is_exact[19]",
+        "core/test_engine.py::test_a_decision_made_after_the_checkpoint_is_repeated[0-True]",
+        "core/test_engine.py::test_a_decision_made_after_the_checkpoint_is_repeated[0-False]",
+        "core/test_command_line.py::test_the_written_configuration_repeats_the_run",
+        "core/test_validation_sample.py::test_a_short_evaluation_covers_both_sources",
     ),
     "serve": (
         "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",
@@ -53,6 +59,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_base_model_hub.py::test_a_process_downloads_without_a_word_on_the_console",
         "unit/test_base_model_hub.py::test_a_server_that_stays_broken_is_reported_and_the_next_start_continues",
         "unit/test_bench_gpu.py::test_a_small_model_is_fine_tuned_and_measured_on_a_cpu",
+        "unit/test_contributing_examples.py::test_the_model_family_equals_transformers",
     ),
     "kills": (
         "faults/test_kills.py",
@@ -73,6 +80,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_bad_input.py",
         "faults/test_lost_parent.py",
         "faults/test_untrusted_input.py",
+        "core/test_async_checkpointer.py::test_the_warning_about_a_full_disk_is_repeated",
     ),
     "data": (
         "unit/test_readers_all.py::test_resumed_reading_equals_uninterrupted_reading",
@@ -109,6 +117,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_serve.py::test_requests_at_the_same_time_have_the_answers_that_they_have_alone",
         "core/test_answers.py::test_batches_have_at_most_max_positions",
         "core/test_export.py::test_an_adapter_of_a_run_that_trained_all_weights_is_refused",
+        "core/test_generation_server.py::test_json_output_without_commands_generates_one_text",
     ),
     "window": (
         "gui/test_gui_data_real.py",
@@ -140,6 +149,13 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_model.py::test_runs_that_are_base_models_are_offered_by_name",
         "gui/test_gui_model_list.py::test_the_list_shows_the_memory_and_time_that_a_check_measured",
         "gui/test_gui_invalid_values.py::test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values",
+        "gui/test_gui_pictures.py::test_every_page_matches_its_golden_picture[zh-dark]",
+        "gui/test_gui_run.py::test_a_slow_stop_shows_its_phase_and_a_countdown",
+        "gui/test_gui_interrupted.py::test_a_dismissed_run_is_not_offered_again_but_a_newer_one_is",
+        "gui/test_gui_chat.py::test_a_second_stop_ends_an_unresponsive_process",
+        "process/test_copied_command.py::test_the_copied_command_trains_the_same_run_in_bash",
+        "process/test_trainer_process.py::test_a_flood_of_events_does_not_block_the_window",
+        "process/test_trainer_process.py::test_progress_of_a_save_extends_the_stop_deadline",
     ),
 }
 SMOKE: Final = (

@@ -162,7 +162,7 @@ class RaggedBatch(DecodingBatch):
     def _accept(self, hidden_BD: Tensor, rows: Sequence[DecodingRow], generators: Sequence[torch.Generator]) -> None:
         """Sample from the logits of one position: those of whole prompts may need more memory than training."""
         logits_BV = self._model.logits(hidden_BD)[:, : self._model.config.n_tokens]  # the other rows are padding
-        tokens = logits_BV.argmax(-1).tolist()
+        tokens = logits_BV.max(-1).indices.tolist()
         for logits_V, token, row, generator in zip(logits_BV, tokens, rows, generators, strict=True):
             if row.sampling.temperature:
                 token = int(sample_token(logits_V, row.sampling, generator))

@@ -25,7 +25,7 @@ GREEDY: Final = SamplingParams(temperature=0)
 def sample_token(logits_V: Tensor, sampling: SamplingParams, generator: torch.Generator) -> Tensor:
     """Sample one token from logits (V,)."""
     if sampling.temperature == 0:
-        return logits_V.argmax()
+        return logits_V.max(-1).indices  # argmax takes 4 times as long in bf16 on a CPU
     logits_V = logits_V.float() / sampling.temperature
     if sampling.top_k:
         lowest = logits_V.topk(min(sampling.top_k, logits_V.numel())).values[-1]

@@ -121,11 +121,11 @@ class Attention(nn.Module):
         key = apply_rotary(self.k_norm(key).transpose(1, 2), cos_BTC, sin_BTC)
         if self.query_scale is not None:
             query = query * self.query_scale
-        attend = self.attend
-        if cache is not None:
-            attend = sdpa  # other backends apply to whole sequences and training precision
+        if cache is None:
+            mixed = self.attend(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
+        else:  # other backends apply to whole sequences and training precision
             key, value = cache.update(self.layer_idx, key, value)
-        mixed = attend(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
+            mixed = sdpa(query.to(key.dtype), key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
 

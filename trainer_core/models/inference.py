@@ -1,7 +1,6 @@
 """Rearranges a model for generation on a CPU, where reading the weights takes most of the time.
 
-- fp32: each weight matrix is stored by columns. A product with one to eight rows then reads memory in order.
-- bf16: oneDNN's packed layout, which it would otherwise create for each product.
+- Weights in oneDNN's packed layout: a product with few rows then reads memory in order.
 - Our decoder: one product for queries, keys and values, and one for gate and up; norms and rotary positions without
   autograd.
 
@@ -11,16 +10,18 @@ The model has no gradients then, and other names of weights. Shapes: see `decode
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainer_core.models.attention import CuSeqlens, sdpa
-from trainer_core.models.decoder import Attention, Decoder, Mlp, OffsetRmsNorm, RmsNorm
+from trainer_core.models.decoder import Attention, Mlp, OffsetRmsNorm, RmsNorm
 from trainer_core.models.kv_cache import KvCache
 from trainer_core.models.language_model import LanguageModel
+
+_ROWS: Final = 8  # for which oneDNN chooses the layout; that for one row is slower with more
 
 
 @torch.no_grad()
@@ -29,7 +30,7 @@ def optimize(model: LanguageModel) -> None:
     if model.head.weight.device.type != "cpu":
         return
     model.requires_grad_(False)
-    packs = isinstance(model, Decoder) and _can_pack(model.head.weight.dtype)
+    packs = _can_pack(model.head.weight.dtype)
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, Attention):
@@ -45,7 +46,7 @@ def optimize(model: LanguageModel) -> None:
 def _can_pack(dtype: torch.dtype) -> bool:
     """Whether this torch packs weights of this dtype; the operators are private."""
     operators = ("_reorder_linear_weight", "_linear_pointwise")
-    return dtype is torch.bfloat16 and all(hasattr(torch.ops.mkldnn, name) for name in operators)
+    return dtype in (torch.float32, torch.bfloat16) and all(hasattr(torch.ops.mkldnn, name) for name in operators)
 
 
 class _Linear(nn.Linear):
@@ -58,23 +59,16 @@ class _Linear(nn.Linear):
         weight = first.weight.data if len(layers) == 1 else torch.cat([layer.weight.data for layer in layers])
         biases = [layer.bias for layer in layers if layer.bias is not None]
         self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None  # type: ignore[arg-type, assignment]
-        self._packed: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight, 1) if packs else None
+        self._packed: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if packs else None
         if keeps_weight:  # may be tied to the embedding
             self.weight = first.weight
-            if self._packed is None:
-                self.weight.data = _by_columns(weight)
         else:
-            stored = _by_columns(weight) if self._packed is None else self._packed
-            self.weight = nn.Parameter(stored, requires_grad=False)
+            self.weight = nn.Parameter(weight if self._packed is None else self._packed, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if self._packed is None:
             return F.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")  # type: ignore[no-any-return]
-
-
-def _by_columns(weight: Tensor) -> Tensor:
-    return weight.t().contiguous().t()
 
 
 class _InferenceNorm(nn.Module):
@@ -127,7 +121,7 @@ class _FusedAttention(nn.Module):
             query = query * self.query_scale
         if cache is not None:
             key, value = cache.update(self.layer_idx, key, value)
-        out = sdpa(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
+        out = sdpa(query.to(key.dtype), key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
         return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
 

@@ -15,12 +15,16 @@ from trainer_core.models.model_config import ModelConfig
 
 
 class KvCache:
-    """Key/value cache for generation, filled from the left."""
+    """Key/value cache for generation, filled from the left.
+
+    In fp32 on a CPU: torch's attention of one position takes 4 to 7 times as long in bf16.
+    """
 
     def __init__(self, config: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
         heads = config.attention
         shape = (config.n_layers, batch, heads.n_kv_heads, capacity, heads.head_dim)
-        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
+        dtype = torch.float32 if like.device.type == "cpu" else like.dtype
+        self.keys = torch.empty(shape, dtype=dtype, device=like.device)
         self.values = torch.empty_like(self.keys)
         self.length = 0
 
@@ -50,9 +54,9 @@ class RaggedKvCache(KvCache):
     def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
         if self.length == 0:
             return super().update(layer_idx, key_BKTC, value_BKTC)
-        slots_BKTC = self.lengths_B.view(-1, 1, 1, 1).expand_as(key_BKTC)
-        self.keys[layer_idx].scatter_(2, slots_BKTC, key_BKTC)
-        self.values[layer_idx].scatter_(2, slots_BKTC, value_BKTC)
+        rows_B = torch.arange(len(self.lengths_B), device=self.lengths_B.device)
+        self.keys[layer_idx, rows_B, :, self.lengths_B] = key_BKTC[:, :, 0].to(self.keys.dtype)
+        self.values[layer_idx, rows_B, :, self.lengths_B] = value_BKTC[:, :, 0].to(self.keys.dtype)
         end = self.length + 1
         return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
 
