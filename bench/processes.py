@@ -87,12 +87,15 @@ class ChildProcess:
             self._changed.wait_for(lambda: condition(self.events) or not self.output_is_open, timeout_s)
             return condition(self.events)
 
-    def request_stop(self) -> None:
-        """Send Traindeck's command to stop. Does nothing if the process has exited."""
+    def send(self, **command: Any) -> None:
+        """Send one of Traindeck's commands. Does nothing if the process has exited."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.write(b'{"command":"stop"}\n')
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
+
+    def request_stop(self) -> None:
+        self.send(command="stop")
 
     def wait(self, timeout_s: float | None = None, allowed: Container[int] | None = None) -> int:
         """Wait for the exit and return its code. Kills the process at the timeout.

@@ -224,13 +224,13 @@ def serve(
         from trainer_core.generation import generate as generation
         from trainer_core.generation import http_server
         from trainer_core.generation.model_source import find_model
-        from trainer_core.generation.server import NICENESS, translate_oom
-        from trainer_core.system.child_process import lower_priority
+        from trainer_core.generation.server import translate_oom
+        from trainer_core.system.child_process import use_idle_processors
         from trainer_core.train.device import choose_device, describe_device
 
         language, key, chosen = terminal_language(), api_key or secrets.token_urlsafe(24), choose_device(device)
         if chosen.type == "cpu":
-            lower_priority(NICENESS)
+            use_idle_processors()
         if host != _LOOPBACK:
             job.run_context.warn("serve.exposed", host=host)
         source = find_model(model, job.run_context, base)

@@ -20,12 +20,11 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
-from trainer_core.system.child_process import lower_priority
+from trainer_core.system.child_process import use_idle_processors
 
 if TYPE_CHECKING:
     from trainer_core.generation.generate import LoadedModel
 
-NICENESS: Final = 10  # on a CPU; the weight of Linux's scheduler is then 110, that of training 1024 (sched(7))
 _FLUSH_INTERVAL_S: Final = 0.05  # interval of text events
 _POLL_INTERVAL_S: Final = 0.05
 _MAX_SEED: Final = 2**63 - 1
@@ -60,7 +59,7 @@ class GenerationServer:
 
         device = choose_device(device_name)
         if device.type == "cpu":
-            lower_priority(NICENESS)
+            use_idle_processors()
         with contextlib.suppress(StopRequested), translate_oom(describe_device(device)):
             began = time.monotonic()
             with self._run_context.interruptible():
