@@ -91,6 +91,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     ),
     "export": (
         "core/test_export_verification.py",
+        "core/test_push.py::test_the_terminal_asks_after_it_has_listed_the_files",
         "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q5_k_m]",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q6_k]",

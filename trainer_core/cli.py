@@ -314,6 +314,7 @@ def _command_context(flags: dict[str, Any]) -> CommandContext:
 commands.add_command(cli_inference.generate)
 commands.add_command(cli_inference.serve)
 commands.add_command(cli_inference.export)
+commands.add_command(cli_inference.push)
 commands.add_command(cli_inference.evaluate)
 
 

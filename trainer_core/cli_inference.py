@@ -1,8 +1,9 @@
-"""Commands that use a trained model: `generate`, `serve`, `export`, `evaluate`. `cli` adds them to the command line."""
+"""Commands that use a trained model: `generate`, `serve`, `export`, `push`, `evaluate`. `cli` adds them to its own."""
 
 from __future__ import annotations
 
 import secrets
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import click
 
 from trainer_core import protocol, texts
 from trainer_core.command_runner import CommandContext, choose_output
-from trainer_core.config_flags import control_flag, data_flags, output_flag
+from trainer_core.config_flags import control_flag, data_flags, hub_flags, output_flag
 from trainer_core.console.events import escape_control_characters
 from trainer_core.export.job import Format, Quantization
 from trainer_core.messages import Language, TraindeckError, Value, format_message, terminal_language
@@ -152,6 +153,68 @@ def export(
             click.echo(f"  {line}", err=True)
         job.run_context.set_phase("done")
     ctx.exit(job.exit_code)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("repository", default="")
+@click.option("--public", is_flag=True, help="Let everyone read the model. Default: private.")
+@click.option("--yes", is_flag=True, help="Upload without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be uploaded.")
+@click.option("--allow-unverified", is_flag=True, help="Also upload an export that is not verified.")
+@hub_flags
+@output_flag
+@control_flag
+@click.pass_context
+def push(
+    ctx: click.Context,
+    /,
+    folder: Path,
+    repository: str,
+    public: bool,
+    yes: bool,
+    dry_run: bool,
+    allow_unverified: bool,
+    hub_endpoint: str | None,
+    hub_send_token: bool | None,
+    output: str,
+    control: str | None,
+) -> None:
+    """Upload an export to the Hugging Face Hub, after showing what, and asking. FOLDER is what `export` wrote;
+    REPOSITORY is ORG/NAME, or a name for your own account. Log in first: `hf auth login`."""
+    form = choose_output(output)
+    with CommandContext(form, stdin_commands=control == "stdin") as job:
+        from trainer_core.export import push as pushing
+
+        prepared = pushing.prepare(
+            folder.absolute(),
+            repository,
+            public,
+            allow_unverified,
+            job.run_context,
+            hub_endpoint or "",
+            bool(hub_send_token),
+        )
+        job.run_context.emit(prepared.plan)
+        if not dry_run:
+            if not yes and not (form == "plain" and _confirm("console.confirm_push")):
+                raise TraindeckError("push.not_confirmed")
+            job.run_context.emit(pushing.upload(prepared, job.run_context))
+        job.run_context.set_phase("done")
+    ctx.exit(job.exit_code)
+
+
+def _confirm(key: str) -> bool:
+    """Ask on the terminal. Without one, or at Ctrl+C: False."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(texts.get(key, terminal_language()), err=True)
+    except click.Abort:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,16 @@ def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def data_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add a flag for each knob that says how data are read."""
-    for name in reversed(_DATA_KNOBS):
+    return _flags(_DATA_KNOBS, command)
+
+
+def hub_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Flags for a mirror of the Hugging Face Hub."""
+    return _flags(("hub_endpoint", "hub_send_token"), command)
+
+
+def _flags(names: Sequence[str], command: Callable[..., Any]) -> Callable[..., Any]:
+    for name in reversed(names):
         command = _flag(knobs()[name])(command)
     return command
 

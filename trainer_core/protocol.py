@@ -19,7 +19,7 @@ VERSION: Final = (2, 0)
 Param = str | int | float | bool | None
 PhaseName = Literal[
     "loading", "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "verifying",
-    "paused", "stopping", "done", "failed",
+    "uploading", "paused", "stopping", "done", "failed",
 ]  # fmt: skip
 ProgressUnit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials", "prompts"]
 ExportCheck = Literal["tokens", "vocabulary", "template", "greedy", "probabilities", "perplexity", "end_token"]
@@ -553,6 +553,25 @@ class Verification(Event, tag="verification", kw_only=True):
     found_prompt: str = ""  # the same conversation rendered by the program
 
 
+class UploadFile(msgspec.Struct, kw_only=True):
+    """A file of an upload."""
+
+    name: str  # without its folder
+    bytes: int  # size
+
+
+class HubUpload(Event, tag="hub_upload", kw_only=True):
+    """An upload to the Hugging Face Hub: before it begins, and again with `url` when it is complete."""
+
+    account: str  # name of the user on the Hub
+    endpoint: str  # address of the Hub or of a mirror
+    repository: str  # ORG/NAME
+    private: bool  # only those whom the account permits can read it
+    exists: bool  # False: the upload creates it
+    files: list[UploadFile]  # all that is sent
+    url: str = ""  # of the uploaded model; empty: not uploaded yet
+
+
 class Checkpoint(Event, tag="checkpoint", kw_only=True):
     """A checkpoint is on disk and verified. Paths are names in the run's checkpoints folder."""
 
@@ -618,7 +637,7 @@ class Done(Event, tag="done", kw_only=True):
 AnyEvent = (
     Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
     | CheckReport | Hardware | Eval | Evaluation | TaskScores | Sample | ModelLoaded | GeneratedPiece | GenerationDone
-    | Verification | Checkpoint | Advice | Warn | Error | Ack | Done
+    | Verification | HubUpload | Checkpoint | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be dropped for a slow reader; all others always arrive."""

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tests.core.model_families import HF_CONFIGS
 from tests.core.random_checkpoint import write_checkpoint
 from tests.core.trainer_process import TINY, run
+from tests.hub_upload_server import serve_uploads
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.export import command
@@ -75,6 +76,17 @@ def test_an_export_is_verified_and_the_result_is_in_the_folder_and_in_the_events
     assert stored.checks == event.checks
     card = (home / "模型 out" / "README.md").read_text(encoding="utf-8")
     assert "| equal | Chat template | Conversations: 4 of 4, byte for byte |" in card
+
+
+def test_all_files_of_a_verified_export_are_pushed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    folder = home / "pushed"
+    assert run(home, "export", "run", str(folder), "--language", "zh").code == 0
+    with serve_uploads() as hub:
+        flags = ("--yes", "--hub-endpoint", hub.endpoint, "--hub-send-token")
+        result = run(home, "push", str(folder), "team/model", *flags)
+        assert result.code == 0, result.stderr
+        assert hub.models == {"team/model": {path.name: path.read_bytes() for path in folder.iterdir()}}
 
 
 def edit_json(path: Path, edit: Callable[[dict[str, object]], None]) -> None:

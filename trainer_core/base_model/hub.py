@@ -73,9 +73,7 @@ def plan(name: str, revision: str, reporter: Reporter, endpoint: str = "", send_
     only with `send_token`. Raises `hub.offline`, `hub.not_found`, `hub.no_revision`, `hub.gated`, `hub.refused`,
     `base_model.no_config`, `base_model.no_weights` or `base_model.pickled`.
     """
-    from huggingface_hub import constants
-
-    endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
+    endpoint = resolve_endpoint(endpoint)
 
     def work(control: Control) -> tuple[dict[str, Any], dict[str, str]]:
         headers = _headers(endpoint, send_token)  # may refresh a token over the network
@@ -136,13 +134,24 @@ def get_json(name: str, endpoint: str, url: str, params: dict[str, str], headers
     return values
 
 
-def _headers(endpoint: str, send_token: bool) -> dict[str, str]:
-    """Own headers: those of `huggingface_hub` include the token, and names of tools found in the environment."""
+def resolve_endpoint(endpoint: str) -> str:
+    """`endpoint`, else that of the environment, without the final slash."""
+    from huggingface_hub import constants
+
+    return (endpoint or constants.ENDPOINT).rstrip("/")
+
+
+def token_for(endpoint: str, send_token: bool) -> str | None:
+    """The user's token; None: not logged in, or `endpoint` is a mirror and `send_token` is not set."""
     from huggingface_hub import get_token
 
+    return get_token() if send_token or endpoint == OFFICIAL_ENDPOINT else None
+
+
+def _headers(endpoint: str, send_token: bool) -> dict[str, str]:
+    """Own headers: those of `huggingface_hub` include the token, and names of tools found in the environment."""
     headers = {"User-Agent": USER_AGENT}
-    token = get_token() if send_token or endpoint == OFFICIAL_ENDPOINT else None
-    if token:
+    if token := token_for(endpoint, send_token):
         headers["Authorization"] = f"Bearer {token}"
     return headers
 

@@ -58,6 +58,8 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
             return get("console.checkpoint", language, path=path, kind=kind, size=size, seconds=seconds)
         case protocol.Verification():
             return verification_texts.format_verification(event, language)
+        case protocol.HubUpload():
+            return format_upload(event, language)
         case protocol.Done():
             return _done(event, language)
         case protocol.Advice():
@@ -70,6 +72,23 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
 def phase_name(phase: str, language: Language) -> str:
     """Return the name of a phase of a run."""
     return get(f"console.phase.{phase}", language)
+
+
+def format_upload(event: protocol.HubUpload, language: Language) -> str:
+    """Return what will be uploaded and to where, or its address once it is."""
+    if event.url:
+        return get("console.pushed", language, url=event.url)
+    visibility = get("console.repository_private" if event.private else "console.repository_public", language)
+    state = get("console.repository_exists" if event.exists else "console.repository_new", language)
+    total = format_bytes(sum(file.bytes for file in event.files))
+    return "\n".join(
+        [
+            get("console.push_account", language, account=event.account, endpoint=event.endpoint),
+            get("console.push_repository", language, name=event.repository, visibility=visibility, state=state),
+            *(f"{format_bytes(file.bytes):>12}  {escape_control_characters(file.name)}" for file in event.files),
+            get("console.push_total", language, size=total, count=len(event.files)),
+        ]
+    )
 
 
 def _hello(event: protocol.Hello, language: Language) -> str:

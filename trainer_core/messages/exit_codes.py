@@ -27,9 +27,10 @@ _GPU_FAILURES: Final = (
 )  # fmt: skip
 _MEMORY_FAILURES: Final = ("page_file", "killed", "shared_memory", "worker_died")
 _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part before the dot
-    **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
+    **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench", "push"), ExitCode.USAGE),
     **dict.fromkeys(("evaluate", "serve"), ExitCode.USAGE),
-    "export.different": ExitCode.NOT_VERIFIED,
+    **dict.fromkeys(("export.different", "push.different", "push.not_verified"), ExitCode.NOT_VERIFIED),
+    "push.failed": ExitCode.FAILED,
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
     **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
