@@ -92,6 +92,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "export": (
         "core/test_export_verification.py",
         "core/test_push.py::test_the_terminal_asks_after_it_has_listed_the_files",
+        "gui/test_gui_push.py::test_the_list_follows_the_repository_and_errors_are_displayed",
+        "gui/test_gui_push.py::test_cancel_during_an_upload_stops_it_and_nothing_is_published",
         "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q5_k_m]",
         "core/test_gguf_export.py::test_k_quants_have_the_types_of_llama_quantize[q6_k]",

@@ -116,6 +116,7 @@ def test_a_stop_ends_the_export_and_nothing_is_offered(
     click(qtbot, page.start)
     click(qtbot, page.stop)
     assert page.status.text() == "stopping"
+    qtbot.waitUntil(lambda: page.minimumSizeHint().width() <= 598)  # of the page in the narrowest window
     qtbot.waitUntil(lambda: not page.job.is_running, timeout=20_000)
     assert page.status.text() == "Stopped. Nothing was written."
     assert not page.programs.open_folder.isEnabled()

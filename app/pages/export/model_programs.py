@@ -1,4 +1,4 @@
-"""Buttons that give an exported model to LM Studio or Ollama, and open its folder."""
+"""Buttons that give an exported model to LM Studio, Ollama or the Hugging Face Hub, and open its folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from PySide6.QtCore import QProcess, Signal
 
 from app.core import export_options
 from app.core.pool_task import PoolTask
+from app.pages.export.push_dialog import PushDialog
 from app.services import desktop_shell
 from app.texts import tr
 from app.widgets.basic import TranslatableWidget, horizontal_layout, label, push_button
@@ -28,10 +29,12 @@ class ModelPrograms(TranslatableWidget):
         self.title = label("muted")
         self.lm_studio, self.ollama = push_button("useInLmStudio"), push_button("useInOllama")
         self.open_folder = push_button("openExport")
-        self.setLayout(horizontal_layout(self.title, self.lm_studio, self.ollama, self.open_folder))
+        self.push = push_button("pushToHub")
+        self.setLayout(horizontal_layout(self.title, self.lm_studio, self.ollama, self.open_folder, self.push))
         self.lm_studio.clicked.connect(self._add_to_lm_studio)
         self.ollama.clicked.connect(self._add_to_ollama)
         self.open_folder.clicked.connect(lambda: desktop_shell.open_folder(self._folder or Path.home()))
+        self.push.clicked.connect(self._open_push_dialog)
         self._copying.finished.connect(self._on_copied)
         self._ollama.finished.connect(self._on_ollama_finished)
         self._ollama.errorOccurred.connect(self._on_ollama_error)
@@ -47,6 +50,8 @@ class ModelPrograms(TranslatableWidget):
     def shutdown(self) -> None:
         self._ollama.blockSignals(True)
         self._ollama.kill()
+        for dialog in self.findChildren(PushDialog):
+            dialog.job.shutdown()
 
     def _update(self) -> None:
         file = export_options.find_gguf(self._folder) if self._folder else None
@@ -56,7 +61,7 @@ class ModelPrograms(TranslatableWidget):
         reasons = {
             self.lm_studio: reason or ("" if models else tr("export.no_lm_studio")),
             self.ollama: reason or ("" if ollama else tr("export.no_ollama")) or (tr("export.adding") if busy else ""),
-            self.open_folder: "" if self._folder else tr("export.nothing_exported"),
+            **dict.fromkeys((self.open_folder, self.push), "" if self._folder else tr("export.nothing_exported")),
         }
         for button, text in reasons.items():
             button.setEnabled(not text)
@@ -112,9 +117,14 @@ class ModelPrograms(TranslatableWidget):
         reason = lines[-1] if lines else str(code)
         self.message_ready.emit(tr("export.not_added", program="Ollama", reason=reason), "bad")
 
+    def _open_push_dialog(self) -> None:
+        if self._folder is not None:
+            PushDialog(self._folder, self).open()
+
     def retranslate(self) -> None:
         self.title.setText(tr("export.use_in"))
         self.lm_studio.setText("LM Studio")
         self.ollama.setText("Ollama")
         self.open_folder.setText(tr("export.open_folder"))
+        self.push.setText(tr("export.push"))
         self._update()

@@ -106,6 +106,7 @@ class ExportPage(Page):
         has_ended = self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked)
         self.verification.display(job.result)
         self.programs.display(None if job.is_running else job.target)
+        self.programs.setVisible(not job.is_running)  # the narrowest window has no room for it beside the progress
         if has_ended:
             self._show_end()
 
