@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
-_DARK = ("training", "detail", "performance", "data", "settings", "runs", "extremes")
+_DARK = ("training", "detail", "performance", "data", "settings", "runs", "chat", "export", "evaluate", "extremes")
 _PROMPT = "1998 年 8 月的后一月是哪月？"
 _LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_version.parquet"
 
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--one", help="LANGUAGE-THEME: only this combination, in this process")
     parser.add_argument("--size", default=f"{_SIZE[0]}x{_SIZE[1]}")
     parser.add_argument(
-        "--runs", type=Path, help="folder with the runs of these three presets, under their names; default: train them"
+        "--runs",
+        type=Path,
+        help="folder with the runs of these three presets, beside the cache of their data; default: train them",
     )
     parser.add_argument(
         "--extremes", action="store_true", help="also take a screenshot with long names and invalid values"
@@ -93,6 +95,7 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
         _wait(application, lambda: controller.window.plots.is_built)
         _take_welcome(folder, f"{language}-{theme}", application, controller)
         shutil.copytree(options.runs, runs)
+        shutil.copytree(options.runs.parent / "cache", Path(home) / "cache")
         _take_all(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
         controller.shutdown()
 
@@ -156,6 +159,8 @@ def _take_all(
     take("chat")
     _export(controller, application, runs / "quickstart_finetune")
     take("export")
+    _evaluate(controller, application, runs / "quickstart_finetune")
+    take("evaluate")
     window.show_page("settings")
     controller.form.set_text("batch_size", "0")
     controller.form.set_text("learning_rate", "3e-4")
@@ -220,14 +225,25 @@ def _chat(controller: Controller, application: QApplication, run: Path) -> None:
 
 def _export(controller: Controller, application: QApplication, run: Path) -> None:
     """Export a tuned model as GGUF."""
-    page, folder = controller.window.export, run.parent.parent / "models"
-    folder.mkdir()
+    page, folder = controller.window.export, Path(tempfile.gettempdir()) / "models"  # its path is in the picture
     controller.window.show_page("export")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
     page.select_checkpoint(newest)
     page.options.format.setCurrentIndex(page.options.format.findData("gguf"))
     page.options.format.activated.emit(page.options.format.currentIndex())
     page.options.folder.setText(str(folder))
+    page.start.click()
+    _wait(application, lambda: not page.job.is_running, 300.0)
+    shutil.rmtree(folder)
+
+
+def _evaluate(controller: Controller, application: QApplication, run: Path) -> None:
+    """Score a tuned model and its base model."""
+    page = controller.window.evaluate
+    controller.window.show_page("evaluate")
+    _wait(application, lambda: page.options.choice.selected_checkpoint is not None)
+    page.options.choice.select(run, None)
+    page.options.rows.setValue(60)
     page.start.click()
     _wait(application, lambda: not page.job.is_running, 300.0)
 

@@ -34,6 +34,7 @@ from trainer_core.protocol import Evaluation, ModelScores
 
 _ROWS_HEIGHT: Final = 170  # pixels, at least
 _TEXT_HEIGHT: Final = 90  # pixels, at least
+_WIDTHS: Final = {"loss": 164, "perplexity": 158}  # pixels, of columns
 
 
 def model_name(name: str) -> str:
@@ -50,11 +51,11 @@ class ScoresModel(TableModel[ModelScores]):
 
     def __init__(self) -> None:
         columns: dict[str, Column[ModelScores]] = {
-            "name": Column("console.evaluation.column.name", lambda one: model_name(one.name), 160)
+            "name": Column("console.evaluation.column.name", lambda one: model_name(one.name), 150)
         }
         for name in SCORES:
             title, text = f"console.evaluation.column.{name}", partial(format_score, name=name)
-            columns[name] = number_column(title, text, 172 if name == "loss" else 146)
+            columns[name] = number_column(title, text, _WIDTHS.get(name, 136))
         super().__init__(columns, lambda one: one.name)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name

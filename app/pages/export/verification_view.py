@@ -39,7 +39,7 @@ class ChecksModel(TableModel[VerificationCheck]):
                 "verification.head.check", lambda one: verification_texts.check_name(one, current_language()), 140
             ),
             "result": Column(
-                "verification.head.result", lambda one: verification_texts.check_status(one, current_language()), 90
+                "verification.head.result", lambda one: verification_texts.check_status(one, current_language()), 130
             ),
             "figures": Column("verification.head.figures", _format_figures),
         }

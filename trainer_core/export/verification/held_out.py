@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer_core import presets, run_plan
+from trainer_core.base_model.configure import apply_base_model, find_copy
 from trainer_core.config import ConfigLayer
 from trainer_core.data.prepare import load_if_cached
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -48,9 +49,11 @@ def _select(candidates: Iterator[tuple[list[int], list[tuple[int, int]]]], windo
 def _validation_rows(checkpoint: Path, codec: Codec) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
     """Token ids and the [start, stop) of those in the loss; none if the data of the run are not prepared."""
     run = RunDir(checkpoint.parent.parent)
+    reporter = NullReporter()
     try:
         layers = [ConfigLayer(str(run.config), presets.read_mapping(run.config))]
-        prepared = load_if_cached(run_plan.build_config({"preset": None, "config_file": None}, layers), NullReporter())
+        config = run_plan.build_config({"preset": None, "config_file": None}, layers)
+        prepared = load_if_cached(apply_base_model(config, reporter, find_copy(run.base_model)), reporter)
     except TraindeckError:  # the data are not there
         return
     if prepared is not None and prepared.load_codec().vocab_size == codec.vocab_size:
