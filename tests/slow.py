@@ -92,6 +92,9 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "export": (
         "core/test_export_verification.py",
         "core/test_push.py::test_the_terminal_asks_after_it_has_listed_the_files",
+        "core/test_push.py::test_a_repository_that_exists_keeps_its_other_files_and_its_visibility",
+        "core/test_push.py::test_what_the_hub_refuses_is_said",
+        "core/test_push.py::test_a_stopped_upload_leaves_no_commit",
         "gui/test_gui_push.py::test_the_list_follows_the_repository_and_errors_are_displayed",
         "gui/test_gui_push.py::test_cancel_during_an_upload_stops_it_and_nothing_is_published",
         "core/test_gguf_export.py::test_each_family_and_feature_is_equal_in_llama_cpp",

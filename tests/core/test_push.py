@@ -78,13 +78,13 @@ def refusal(server: UploadHub, folder: Path, repository: str = "", send_token: b
 
 
 def test_the_listed_files_arrive_in_a_new_private_repository(server: UploadHub, folder: Path) -> None:
-    result = run(folder.parent, *flags(server, folder), "--yes")
-    assert result.code == 0, result.stderr
-    plan, done = result.events_of(HubUpload)
+    prepared = prepare(folder, "", False, False, NullReporter(), server.endpoint, send_token=True)
+    plan = prepared.plan
+    assert not server.writes
     assert (plan.account, plan.repository, plan.private, plan.exists) == ("wang", "wang/my-model", True, False)
     assert [file.name for file in plan.files] == EXPORTED
     assert {file.name: file.bytes for file in plan.files} == {n: len(c) for n, c in contents(folder).items()}
-    assert done.url == f"{server.endpoint}/wang/my-model"
+    assert upload(prepared, NullReporter()).url == f"{server.endpoint}/wang/my-model"
     assert server.models == {"wang/my-model": contents(folder)}
     assert server.public == {"wang/my-model": False}
     assert len(server.paths("/upload/")) == 1 + -(-(folder / "model.gguf").stat().st_size // PART_BYTES)
@@ -145,6 +145,7 @@ def test_an_unverified_or_different_export_is_refused(server: UploadHub, folder:
     assert list(server.models) == ["wang/my-model"]
     (folder / "README.md").unlink()
     assert refusal(server, folder) == "push.no_export"
+    assert refusal(server, folder / "missing") == "push.no_export"
 
 
 def test_a_repository_that_exists_keeps_its_other_files_and_its_visibility(server: UploadHub, folder: Path) -> None:
@@ -164,6 +165,9 @@ def test_what_the_hub_refuses_is_said(server: UploadHub, folder: Path, monkeypat
     server.refused = {"/upload/": 403}
     assert refusal(server, folder) == "push.forbidden"
     server.refused = {"/commit/": 400}
+    assert refusal(server, folder) == "push.failed"
+    server.refused.clear()
+    (folder / "README.md").write_text("no metadata", encoding="utf-8")
     assert refusal(server, folder) == "push.failed"
     assert server.models == {"wang/my-model": {}}  # created, without a commit
     server.accounts.clear()

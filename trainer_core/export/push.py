@@ -101,17 +101,18 @@ def upload(push: Push, reporter: Reporter) -> protocol.HubUpload:
 
     def work(control: Control) -> None:
         with _translate_errors(plan.repository, _host(plan.endpoint)), contextlib.ExitStack() as stack:
+            control.received = -total  # a first reading is for the hashes
             handles = {
                 file.name: stack.enter_context(_CountingFile(push.folder / file.name, control)) for file in plan.files
             }
-            operations = [CommitOperationAdd(name, handle) for name, handle in handles.items()]  # hashes the files
+            operations = [CommitOperationAdd(name, handle) for name, handle in handles.items()]
             control.received = 0
             if not plan.exists:
                 api.create_repo(plan.repository, private=plan.private)
             api.create_commit(plan.repository, operations, commit_message=f"Upload {push.folder.name} with Traindeck")
 
     def report(control: Control) -> None:
-        reporter.progress("uploading", min(control.received, total), total, "bytes")
+        reporter.progress("uploading", min(max(control.received, 0), total), total, "bytes")
 
     with reporter.phase("uploading"):
         run_cancellable(work, reporter, report)
@@ -137,7 +138,7 @@ def _host(endpoint: str) -> str:
 
 def _require_export(folder: Path, allow_unverified: bool) -> None:
     """Raises `push.no_export`, `push.different` or `push.not_verified`."""
-    names = [path.name for path in exported_files(folder)]
+    names = [path.name for path in exported_files(folder)] if folder.is_dir() else []
     if MODEL_CARD_FILE not in names or not any(name.endswith(_WEIGHTS) for name in names):
         raise TraindeckError("push.no_export", path=str(folder))
     if allow_unverified:
@@ -182,10 +183,19 @@ def _translate_errors(repository: str, host: str) -> Iterator[None]:
         status = cause.response.status_code if isinstance(cause, errors.HfHubHTTPError) else 0
         if status == _UNAUTHORIZED:
             raise TraindeckError("push.no_login", str(error), host=host) from error
-        if status == _FORBIDDEN:
-            raise TraindeckError("push.forbidden", str(error), repository=repository, host=host) from error
-        reason = f"HTTP {status}" if status else str(cause).partition("\n")[0][:_MAX_REASON] or type(cause).__name__
-        raise TraindeckError("push.failed", str(error), repository=repository, host=host, reason=reason) from error
+        code = "push.forbidden" if status == _FORBIDDEN else "push.failed"
+        raise TraindeckError(code, str(error), repository=repository, host=host, reason=_reason(cause)) from error
+
+
+def _reason(error: BaseException) -> str:
+    """One line; of a refusal, what the server says, such as that the storage of the account is full."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    text = str(error)
+    if isinstance(error, HfHubHTTPError):
+        text = error.server_message or f"HTTP {error.response.status_code}"
+    line = "".join(filter(str.isprintable, " ".join(text.split())))  # an answer must not control the terminal
+    return line[:_MAX_REASON] or type(error).__name__
 
 
 class _CountingFile(io.BufferedReader):

@@ -146,9 +146,9 @@ class PushDialog(QDialog):
             text = format_upload(job.result, current_language())
         else:
             text = failure or (tr("export.push_stopped") if self._uploading else "")
-        self.status.setProperty("level", "bad" if failure and not job.is_running else "")
-        restyle(self.status)
         if text != self.status.text():
+            self.status.setProperty("level", "bad" if failure and not job.is_running else "")
+            restyle(self.status)
             self.status.setText(text)
             announce(self, text)
 
