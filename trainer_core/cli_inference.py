@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
@@ -15,7 +16,7 @@ from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config_flags import control_flag, data_flags, hub_flags, output_flag
 from trainer_core.console.events import escape_control_characters
 from trainer_core.export.job import Format, Quantization
-from trainer_core.messages import Language, TraindeckError, Value, format_message, terminal_language
+from trainer_core.messages import ExitCode, Language, TraindeckError, Value, format_message, terminal_language
 from trainer_core.progress import Reporter, Unit
 from trainer_core.protocol import PhaseName
 from trainer_core.runs import run_dir
@@ -201,6 +202,9 @@ def push(
                 raise TraindeckError("push.not_confirmed")
             job.run_context.emit(pushing.upload(prepared, job.run_context))
         job.run_context.set_phase("done")
+    if job.exit_code == ExitCode.STOPPED:
+        sys.stdout.flush()
+        os._exit(job.exit_code)  # an ordinary exit waits for threads that wait for the server
     ctx.exit(job.exit_code)
 
 

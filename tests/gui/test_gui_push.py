@@ -37,6 +37,7 @@ def exported(tmp_path: Path) -> dict[str, bytes]:
     folder = tmp_path / "模型 a"
     folder.mkdir()
     contents = {
+        "1.safetensors": b"1",
         "README.md": "---\nlibrary_name: gguf\n---\n# 模型\n".encode(),
         "model.gguf": bytes(range(256)) * 512,
         "verification.json": protocol.encode(VERIFICATION),
