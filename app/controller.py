@@ -200,7 +200,7 @@ class Controller(QObject):
             lambda prompt: run.process.send(protocol.SampleCommand(prompt=prompt))
         )
         self._list_task.finished.connect(window.chat.models.refresh_checkpoints)
-        window.evaluate.connect_services(self._history)
+        window.evaluate.connect_services(self._history, self.form)
         self._list_task.finished.connect(window.evaluate.refresh_checkpoints)
         window.export.connect_services(self._history, self._settings)
         self._list_task.finished.connect(window.export.refresh_checkpoints)

@@ -129,6 +129,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_data_real.py",
         "gui/test_gui_chat_real.py",
         "gui/test_gui_evaluate.py::test_a_tuned_model_is_evaluated_beside_its_base_model",
+        "gui/test_gui_evaluate.py::test_a_base_model_is_evaluated_before_any_training",
         "gui/test_gui_export.py::test_a_real_checkpoint_is_exported_and_verified",
         "gui/test_gui_chat.py::test_a_model_folder_is_chosen_in_a_dialog",
         "gui/test_gui_chat.py::test_a_checkpoint_of_the_run_in_training_is_saved_and_used",

@@ -249,7 +249,8 @@ def evaluate(
     **flags: Any,
 ) -> None:
     """Evaluate a model on data, by default on the rows that its run held out. MODEL is a run, its name, a checkpoint
-    folder, `latest`, a model folder, a model of a hub, or preset:NAME for the base model and the data of a preset."""
+    folder, `latest`, a model folder, a model of a hub, or preset:NAME or a YAML file of knobs for the base model and
+    the data of its settings."""
     with CommandContext(choose_output(output), stdin_commands=control == "stdin") as job:
         from trainer_core.evaluation import command
 

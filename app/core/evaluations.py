@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,13 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer_core import protocol
+from trainer_core.config import Config
 from trainer_core.evaluation.report import FOLDER, SUMMARY_SUFFIX
 from trainer_core.protocol import Evaluation
+from trainer_core.runs.run_dir import RunDir, home, safe_name
+from trainer_core.system import files
 
 MAX_ROWS: Final = 5_000
 """Rows of a file that are displayed."""
 _MAX_EVALUATIONS: Final = 100
 _MAX_LINE_BYTES: Final = 16 * 1024**2
+_NAME_CHARS: Final = 60  # of a base model
 _KEPT_CHARS: Final = 240  # of each text of a row that is not selected
 
 
@@ -79,8 +84,28 @@ FILTERS: Final[dict[str, Callable[[EvaluatedRow], bool]]] = {
 """Whether a row is displayed. First and last model: base and tuned."""
 
 
+def base_model_folder(name: str) -> Path:
+    """Folder of the evaluations of a base model before any training, arranged as that of a run."""
+    return home() / "base_models" / safe_name(name[-_NAME_CHARS:])  # paths often begin alike
+
+
+def prepare_base_model(config: Config) -> tuple[Path, Path]:
+    """Write a configuration to the folder of its base model. Returns this file, and one for the rows of an evaluation.
+
+    Raises `disk.full` or `disk.not_writable`.
+    """
+    folder = RunDir(base_model_folder(config.base_model))
+    with files.translate_os_errors(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_config(config)
+    return folder.config, folder.path / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+
+
 def list_evaluations(run: Path) -> list[tuple[Path, Evaluation]]:
-    """Files of rows and summaries of a run's evaluations, newest first. Unreadable ones are left out."""
+    """Files of rows and summaries of a run's evaluations, newest first. Unreadable ones are left out.
+
+    `run`: its folder, or a `base_model_folder`.
+    """
     found = []
     for path in sorted((run / FOLDER).glob(f"*{SUMMARY_SUFFIX}"), reverse=True)[:_MAX_EVALUATIONS]:
         try:

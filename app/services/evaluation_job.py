@@ -16,6 +16,10 @@ class EvaluationJob(TrainerJob[Evaluation]):
     first_phase = "preparing"
     unexpected_exit_key = "evaluate.exited"
 
-    def start(self, checkpoint: Path, options: EvaluationOptions) -> None:
-        """Evaluate, unless an evaluation is running. The results go to the folder of the run."""
-        self.run_command(["evaluate", str(checkpoint), *options.arguments()])
+    def start(self, model: Path, options: EvaluationOptions, results: Path | None = None) -> None:
+        """Evaluate, unless an evaluation is running.
+
+        `model`: a checkpoint, or a file of knobs for its base model. `results`: default: in the folder of the run.
+        """
+        flags = ["--results", str(results)] if results is not None else []
+        self.run_command(["evaluate", str(model), *options.arguments(), *flags])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from tests.core.test_transformers_models import base_folder
@@ -242,6 +243,22 @@ def test_before_training_the_rows_that_a_run_would_hold_out_are_evaluated(
     assert [one.name for one in before.scores] == ["base", "examples"]
     assert before.scores[0].loss == after.scores[0].loss
     assert [row["row"] for row in read_rows(before)] == [row["row"] for row in read_rows(after)]
+    planned = evaluate(tuned[0].config, compare=True, examples=1, results=trained.home / "planned.jsonl")
+    assert [one.loss for one in planned.scores] == [one.loss for one in before.scores]
+    assert read_rows(planned)[0]["models"].keys() == {"base", "examples"}
+
+
+def test_all_rows_of_a_file_are_evaluated_with_examples_from_the_data_of_a_configuration(trained: Trained) -> None:
+    data, settings = trained.home / "few.jsonl", trained.home / "设置.yaml"
+    data.write_text('{"prompt": "5 + 5 =", "response": "10"}\n' * 3, encoding="utf-8")
+    knobs = {"base_model": str(trained.pairs.path), "data": [str(pairs_file(trained.home))], "validation_fraction": 0.2}
+    settings.write_text(yaml.safe_dump(knobs, allow_unicode=True), encoding="utf-8")
+    event = evaluate(settings, data, compare=True, examples=1)
+    assert (event.rows, [one.name for one in event.scores]) == (3, ["base", "examples"])
+    settings.write_text(yaml.safe_dump({**knobs, "base_model": ""}, allow_unicode=True), encoding="utf-8")
+    with pytest.raises(TraindeckError) as raised:
+        evaluate(settings, compare=True)
+    assert raised.value.code == "base_model.none"
 
 
 def test_a_base_model_without_the_tokens_of_a_chat_template_is_refused(tmp_path: Path) -> None:

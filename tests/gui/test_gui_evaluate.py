@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.core.evaluations import base_model_folder
 from app.pages.evaluate.page import EvaluatePage
 from app.services import desktop_shell
 from tests.gui.conftest import ROOT, MakeWindow, click
+from tests.gui.model_folders import write_model
 from tests.gui.runs_page import add_run
 from tests.gui.test_gui_chat_real import question_file, train
 from trainer_core import protocol
@@ -24,7 +27,7 @@ from trainer_core.protocol import Evaluation, ModelScores, Score
 def add_evaluation(run: Path, name: str, gain: Score) -> Path:
     """Write an evaluation of three rows, in which base and tuned differ twice."""
     folder = run / "evaluations"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     answers = (("7", "7"), ("一" * 300, "8"), ("9", "10"))
     lines = []
     for number, (base, tuned) in enumerate(answers):
@@ -177,6 +180,97 @@ def test_a_tuned_model_is_evaluated_beside_its_base_model(
     assert len(select_filter(page, "all")) == 6
     assert [len(row.answers) for row in view.table.shown_rows()] == [3] * 6
     assert list((home / "runs" / "调优 tuned" / "evaluations").glob("*.jsonl"))
+
+
+def open_base_model(qtbot: QtBot, controller: Controller, folder: Path, data: Path) -> EvaluatePage:
+    """Name a base model and data in the setup form, and select its entry of the page."""
+    controller.form.set_values({"base_model": str(folder), "validation_fraction": 0.25, "prompt_column": "prompt"})
+    controller.form.set_data([str(data)])
+    page = controller.window.evaluate
+    controller.window.show_page("evaluate")
+    choice = page.options.choice
+    qtbot.waitUntil(lambda: choice.run.itemText(0) == f"Next run's base model: {folder.name}", timeout=10_000)
+    choice.run.setCurrentIndex(0)
+    choice.run.activated.emit(0)
+    qtbot.waitUntil(page.start.isEnabled, timeout=10_000)
+    return page
+
+
+def test_the_base_model_of_the_form_is_evaluated_with_the_settings_of_the_form(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
+) -> None:
+    run, folder, data = add_run(home, "a"), write_model(tmp_path / "我的 模型"), question_file(tmp_path)
+    controller = make_window()
+    page = open_base_model(qtbot, controller, folder, data)
+    options = page.options
+    assert options.choice.run.itemText(1) == "a"
+    for field in (options.choice.checkpoint, options.compare):
+        assert (field.isEnabled(), field.toolTip()) == (False, "There is no tuned model yet")
+    assert options.data.placeholderText() == "Rows that the run would hold out"
+    options.system.setText("简短")
+    options.examples.setValue(2)
+    arguments = tmp_path / "arguments.json"
+    replace_evaluator(page, f"import json; json.dump(sys.argv[1:], open({str(arguments)!r}, 'w'))")
+    click(qtbot, page.start)
+    qtbot.waitUntil(lambda: not page.job.is_running, timeout=20_000)
+    command, settings, *flags = json.loads(arguments.read_text())
+    assert (command, Path(settings)) == ("evaluate", base_model_folder(str(folder)) / "config.yaml")
+    assert flags[2:-5] == ["--compare", "--examples", "2", "--system", "简短", "--results"]
+    values = yaml.safe_load(Path(settings).read_text(encoding="utf-8"))
+    assert (values["base_model"], values["data"], values["preset"]) == (str(folder), [str(data)], "quickstart")
+    assert (values["validation_fraction"], values["prompt_column"]) == (0.25, "prompt")
+    controller.form.set_text("base_model", "")
+    assert (options.choice.run.count(), options.choice.selected_run) == (1, run)
+    assert options.choice.checkpoint.isEnabled()
+
+
+def test_evaluations_of_a_base_model_are_listed_while_the_form_names_it(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    first, second, data = write_model(tmp_path / "甲"), write_model(tmp_path / "乙"), question_file(tmp_path)
+    add_evaluation(base_model_folder(str(first)), "20260101-000000", Score(value=0.5, low=0.2, high=0.8))
+    controller = make_window()
+    page = open_base_model(qtbot, controller, first, data)
+    assert page.evaluation.count() == 1
+    controller.form.set_text("base_model", str(second))
+    assert page.options.choice.run.currentText() == "Next run's base model: 乙"
+    assert page.evaluation.count() == 0
+    controller.form.set_text("base_model", str(first))
+    assert page.evaluation.count() == 1
+    controller.form.set_text("batch_size", "0")
+    assert page.start.toolTip() == controller.form.blocked_reason != ""
+    controller.form.set_data([])
+    assert page.options.choice.run.count() == 0
+
+
+def test_a_base_model_is_evaluated_before_any_training(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, home: Path
+) -> None:
+    from tests.core.test_transformers_models import base_folder  # imports torch
+
+    folder, data = base_folder(tmp_path / "基础 base", "llama"), question_file(tmp_path)
+    page = open_base_model(qtbot, make_window(), folder, data)
+    page.options.rows.setValue(6)
+    page.options.system.setText("简短回答")
+    page.options.examples.setValue(1)
+    click(qtbot, page.start)
+    qtbot.waitUntil(lambda: not page.job.is_running, timeout=180_000)
+    assert page.status.text() == "Evaluated", page.job.failure
+    view = page.results
+    assert [scores.name for scores in view.scores.row_model.rows] == ["base", "system", "examples"]
+    qtbot.waitUntil(lambda: len(select_filter(page, "all")) == 6, timeout=10_000)
+    held_out = select_filter(page, "all")
+    assert not home.joinpath("runs").exists()
+    page.options.data.setText(str(data))  # all of its rows are candidates
+    page.options.rows.setValue(0)
+    page.options.system.clear()
+    page.options.examples.setValue(0)
+    click(qtbot, page.start)
+    qtbot.waitUntil(lambda: not page.job.is_running, timeout=180_000)
+    assert page.job.result is not None, page.job.failure
+    assert page.job.result.rows == 200
+    assert page.evaluation.count() == 2
+    assert set(held_out) < set(range(200))
 
 
 def test_texts_are_listed_with_their_losses_and_without_filters(

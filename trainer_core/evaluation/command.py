@@ -76,37 +76,48 @@ class Variant:
 
 
 def find_subject(model: str, flags: Mapping[str, Any], options: Options, context: RunContext) -> Subject:
-    """The model that `model` names: a run or model as `find_model` finds, or `preset:NAME`, the base model of a preset,
-    with the data of the preset; a base model that is a preset itself is trained first. `flags`: knobs of the user.
+    """The model that `model` names: a run or model as `find_model` finds, or the base model of a preset (`preset:NAME`)
+    or of a file of knobs, with its data; a base model that is a preset itself is trained first. `flags`: knobs of the
+    user.
 
     Raises as these and `run_plan.build_config`, and `evaluate.no_data` without a run and data.
     """
-    reference, layers = _resolve_preset(model, options.device, context)
-    source = find_model(reference, context)
-    run = None if layers else _run_of(source)
-    if run is not None:
-        layers = [ConfigLayer(str(run.config), presets.read_mapping(run.config))]
+    planned = _planned_run(model)
+    if planned is None:
+        source = find_model(model, context)
+        run = _run_of(source)
+        layers = [ConfigLayer(str(run.config), presets.read_mapping(run.config))] if run is not None else []
+    else:
+        source, run, layers = _find_base(model, planned.values, options.device, context), None, [planned]
     config = run_plan.build_config({**_NO_FLAGS, **flags}, layers)
     if flags.get("data"):
         config = msgspec.structs.replace(config, validation_data=[])
     if not config.data:
         raise TraindeckError("evaluate.no_data", path=str(source.folder))
     tuned = run is not None and bool(layers[0].values.get("base_model"))
-    base = find_model(reference, context, base=True) if options.compare and tuned else None
-    if not flags.get("data") or (options.compare and base is None):
+    base = find_model(model, context, base=True) if options.compare and tuned else None
+    if not flags.get("data") or (options.compare and base is None and planned is None):
         return Subject(source, base, run, config, config, all_rows=False)
     return Subject(source, base, run, config, run_plan.build_config(_NO_FLAGS, layers), all_rows=True)
 
 
-def _resolve_preset(model: str, device: str, context: RunContext) -> tuple[str, list[ConfigLayer]]:
-    """The base model of `preset:NAME` and the settings of the preset; of another model, itself and no settings."""
-    if not model.startswith(preset_run.PREFIX):
-        return model, []
-    layer = presets.load(model.removeprefix(preset_run.PREFIX)).layer()
-    base = str(layer.values.get("base_model") or model)
+def _planned_run(model: str) -> ConfigLayer | None:
+    """Settings of `preset:NAME` or of a YAML file; None: `model` is neither."""
+    if model.startswith(preset_run.PREFIX):
+        return presets.load(model.removeprefix(preset_run.PREFIX)).layer()
+    is_file = Path(model).suffix.lower() in (".yaml", ".yml")
+    return ConfigLayer(model, presets.read_mapping(Path(model))) if is_file else None
+
+
+def _find_base(model: str, settings: Mapping[str, Any], device: str, context: RunContext) -> ModelSource:
+    """The base model of `settings`; of a preset without one, the model of the preset."""
+    base = str(settings.get("base_model") or (model if model.startswith(preset_run.PREFIX) else ""))
+    if not base:
+        raise TraindeckError("base_model.none", path=model)
     if base.startswith(preset_run.PREFIX):
         base = str(preset_run.find_or_train(base.removeprefix(preset_run.PREFIX), device, context))
-    return base, [layer]
+    endpoint, send_token = str(settings.get("hub_endpoint") or ""), bool(settings.get("hub_send_token"))
+    return find_model(base, context, endpoint=endpoint, send_token=send_token)
 
 
 def _run_of(source: ModelSource) -> RunDir | None:

@@ -40,16 +40,19 @@ class ModelSource(NamedTuple):
         return run.path.name if run.exists() and self.folder.parent == run.checkpoints else self.folder.name
 
 
-def find_model(reference: str, reporter: Reporter, base: bool = False) -> ModelSource:
+def find_model(
+    reference: str, reporter: Reporter, base: bool = False, *, endpoint: str = "", send_token: bool = False
+) -> ModelSource:
     """The model that `reference` names.
 
     `reference`: a run, its name, a checkpoint, `latest`, or what `source.resolve` finds. With `base`, the model that
-    this run began with. A hub's model is downloaded if necessary.
+    this run began with. A hub's model is downloaded if necessary, with `endpoint` and `send_token` as in
+    `source.resolve`.
 
     Raises as `run_dir.find_checkpoint` and `source.resolve`, and `base_model.none`.
     """
     if not _is_run(reference):
-        found = source.resolve(reference, reporter)
+        found = source.resolve(reference, reporter, endpoint, send_token)
         if base:
             raise TraindeckError("base_model.none", path=reference)
         return ModelSource(None, found)

@@ -104,15 +104,19 @@ class OptionsCard(TranslatableWidget):
             data=self.data.text().strip(),
             rows=int(self.rows.value()),
             judge=f"{kind}:{self.rule.text()}" if kind else "",
-            compare=self._has_base and self.compare.isChecked(),
+            compare=self._compares,
             system=self.system.text().strip(),
             examples=int(self.examples.value()),
         )
 
     @property
+    def _compares(self) -> bool:
+        return self.choice.is_base_model or (self._has_base and self.compare.isChecked())
+
+    @property
     def blocked_reason(self) -> str:
         """Why no evaluation can be started; empty if one can."""
-        if self.choice.selected_checkpoint is None:
+        if self.choice.selected_checkpoint is None and not self.choice.is_base_model:
             return tr("disabled.no_checkpoints")
         if (data := self.data.text().strip()) and not (Path(data).is_absolute() and Path(data).exists()):
             return tr("evaluate.no_data_file", path=data)
@@ -120,7 +124,8 @@ class OptionsCard(TranslatableWidget):
 
     def _on_choice(self) -> None:
         run = self.choice.selected_run
-        self._has_base = run is not None and bool(read_yaml(RunDir(run).config).get("base_model"))
+        settings = read_yaml(RunDir(run).config) if run is not None and not self.choice.is_base_model else {}
+        self._has_base = bool(settings.get("base_model"))
         self._update()
 
     def _browse(self) -> None:
@@ -131,12 +136,16 @@ class OptionsCard(TranslatableWidget):
     # --- display --------------------------------------------------------------------------------------------
 
     def _update(self) -> None:
+        is_base_model = self.choice.is_base_model
+        untuned = tr("evaluate.not_tuned") if is_base_model else ""
+        self.choice.checkpoint.setEnabled(not is_base_model)
+        self.choice.checkpoint.setToolTip(untuned)
+        self.data.setPlaceholderText(tr("evaluate.would_hold_out" if is_base_model else "evaluate.held_out"))
         self.compare.setEnabled(self._has_base)
-        self.compare.setToolTip("" if self._has_base else tr("evaluate.no_base_model"))
-        compares = self._has_base and self.compare.isChecked()
+        self.compare.setToolTip("" if self._has_base else untuned or tr("evaluate.no_base_model"))
         for field in (self.examples, self.system):
-            field.setEnabled(compares)
-            field.setToolTip("" if compares else tr("evaluate.only_compared"))
+            field.setEnabled(self._compares)
+            field.setToolTip("" if self._compares else tr("evaluate.only_compared"))
         kind = self.judge.currentData()
         self.rule.setVisible(bool(kind))
         self.rule.setPlaceholderText(tr(_JUDGE_HINTS[kind]) if kind else "")
@@ -148,7 +157,6 @@ class OptionsCard(TranslatableWidget):
         for index, key in enumerate(_JUDGES.values()):
             self.judge.setItemText(index, tr(key))
         self.browse.setText(tr("export.browse"))
-        self.data.setPlaceholderText(tr("evaluate.held_out"))
         self.rows.setSpecialValueText(tr("evaluate.all_rows"))
         self.rule.setAccessibleName(tr("evaluate.rule"))
         self.compare.setText(tr("evaluate.compare"))

@@ -7,11 +7,12 @@ from typing import Final
 
 from PySide6.QtGui import QShowEvent
 
-from app.core.evaluations import list_evaluations
+from app.core.evaluations import list_evaluations, prepare_base_model
 from app.core.history.run_list import RunHistory
 from app.pages.evaluate.options_card import OptionsCard
 from app.pages.evaluate.results_view import ResultsView
 from app.pages.page import Page, ShownRun
+from app.pages.setup.form import SetupForm
 from app.services import desktop_shell
 from app.services.evaluation_job import EvaluationJob
 from app.texts import tr
@@ -26,15 +27,18 @@ from app.widgets.basic import (
 )
 from app.widgets.checkpoint_choice import narrow_combo
 from app.widgets.job_controls import JobControls
+from trainer_core.config import Config
+from trainer_core.messages import TraindeckError
 from trainer_core.protocol import Evaluation
 
 _PROGRESS_WIDTH: Final = 160  # pixels
 
 
 class EvaluatePage(Page):
-    """Runs one evaluation at a time, and shows the evaluations of the selected run."""
+    """Runs one evaluation at a time, and shows the evaluations of the selected run or of the form's base model."""
 
     _history: RunHistory  # set by `connect_services`
+    _form: SetupForm
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
@@ -70,8 +74,9 @@ class EvaluatePage(Page):
         layout.addWidget(self.results, 1)
         self.setLayout(layout)
 
-    def connect_services(self, history: RunHistory) -> None:
-        self._history = history
+    def connect_services(self, history: RunHistory, form: SetupForm) -> None:
+        self._history, self._form = history, form
+        form.changed.connect(self.refresh_checkpoints)
 
     def shutdown(self) -> None:
         """End the process."""
@@ -83,15 +88,16 @@ class EvaluatePage(Page):
         self._shown_run = run.name
 
     def refresh_checkpoints(self) -> None:
-        """List the runs that have checkpoints. Called after each refresh of the run list."""
+        """List the form's base model, and the runs that have checkpoints. Called after each refresh of the run list."""
         if not self.isVisible() or self.job.is_running:
             return
         runs = [run.path for run in self._history.runs if run.checkpoints]
-        self.options.choice.set_runs(runs)
+        self.options.choice.set_runs(runs, self._form.base_model if self._form.data else "")
         shown = next((path for path in runs if path.name == self._shown_run), None)
         if shown is not None and self._applied_run != self._shown_run:
             self._applied_run = self._shown_run
             self.options.choice.select(shown, None)
+        self._refresh()  # what blocks a run of the form may have changed
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
@@ -125,14 +131,27 @@ class EvaluatePage(Page):
     # --- evaluating -------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        checkpoint = self.options.choice.selected_checkpoint
-        if checkpoint is not None:
-            self.job.start(checkpoint, self.options.options)
+        choice = self.options.choice
+        if choice.is_base_model:
+            self._start_base_model()
+        elif choice.selected_checkpoint is not None:
+            self.job.start(choice.selected_checkpoint, self.options.options)
+        if self.job.is_running:
             self.stop.setFocus()
 
+    def _start_base_model(self) -> None:
+        form = self._form
+        values = {**form.values(), "base_model": form.base_model, "data": form.data, "preset": form.preset.name}
+        try:
+            settings, results = prepare_base_model(Config(**values))
+        except TraindeckError as error:
+            self.controls.show_end(formatting.localized_message(error.code, error.params), "bad")
+        else:
+            self.job.start(settings, self.options.options, results)
+
     def _refresh(self) -> None:
-        job = self.job
-        blocked = tr("disabled.evaluating") if job.is_running else self.options.blocked_reason
+        job, invalid = self.job, self._form.blocked_reason if self.options.choice.is_base_model else ""
+        blocked = tr("disabled.evaluating") if job.is_running else invalid or self.options.blocked_reason
         self.options.setEnabled(not job.is_running)
         if self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked):
             self._show_end()
