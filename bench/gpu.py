@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from bench import data, first_step, processes, results, training
 from bench.first_step import MODELS
+from bench.generation import TARGETS
 from bench.processes import ChildProcess, Events, python
 from trainer_core.base_model.catalogue import CatalogueModel
 from trainer_core.config import Config
@@ -277,6 +278,17 @@ def telemetry(_: Path) -> Part:
     return Part(targets, notes, measured)
 
 
+def generation(_: Path) -> Part:
+    """Tokens per second compared with `transformers.generate`."""
+    processes.run(python("bench.generation", "--device", "cuda", "--dtypes", "bfloat16"), timeout_s=600)
+    runs = results.read_json("generation-cuda")["runs"]
+    wanted = TARGETS["cuda"]
+    targets = [
+        Target(f"generation, {run['shape']}, {run['batch']} at once", wanted, run["ratio"], "{:.2f} x") for run in runs
+    ]
+    return Part(targets, [], runs)
+
+
 def tests(_: Path) -> Part:
     """The tests of the core, including those that need a GPU."""
     child = ChildProcess(python("pytest", "tests/core", "-q"))
@@ -296,6 +308,7 @@ PARTS: Final[dict[str, Callable[[Path], Part]]] = {
     "mfu": partial(mfu, "gpt2_124m", 64, 0.45),
     "mfu_1b": partial(mfu, "1b", 16, 0.55),
     "fine_tuning": partial(fine_tuning, TUNINGS, _TUNING_ROWS, _TUNING_STEPS),
+    "generation": generation,
     "telemetry": telemetry,
     "tests": tests,
 }
