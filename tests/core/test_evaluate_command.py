@@ -255,7 +255,25 @@ def test_all_rows_of_a_file_are_evaluated_with_examples_from_the_data_of_a_confi
     settings.write_text(yaml.safe_dump(knobs, allow_unicode=True), encoding="utf-8")
     event = evaluate(settings, data, compare=True, examples=1)
     assert (event.rows, [one.name for one in event.scores]) == (3, ["base", "examples"])
-    settings.write_text(yaml.safe_dump({**knobs, "base_model": ""}, allow_unicode=True), encoding="utf-8")
+
+
+def test_a_base_model_has_the_scores_of_the_evaluation_of_a_run_with_the_settings(
+    trained: Trained, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    knobs = yaml.safe_load(trained.pairs.config.read_text(encoding="utf-8"))
+    for max_seq_len in (48, 16):  # that of the run, and one that cuts responses
+        changed = {**knobs, "base_model": str(trained.pairs.path), "max_seq_len": max_seq_len}
+        settings.write_text(yaml.safe_dump(changed, allow_unicode=True), encoding="utf-8")
+        (base,) = evaluate(settings, compare=True).scores
+        assert base.loss is not None
+        is_equal = base.loss.value == pytest.approx(trained.eval_event.loss, rel=1e-5)
+        assert is_equal is (max_seq_len == 48)
+
+
+def test_settings_without_a_base_model_are_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"data": [str(pairs_file(tmp_path))]}), encoding="utf-8")
     with pytest.raises(TraindeckError) as raised:
         evaluate(settings, compare=True)
     assert raised.value.code == "base_model.none"

@@ -55,6 +55,7 @@ class Subject:
     data: Settings of the data to evaluate on. `training_data`: those from which examples are drawn.
     base: Base model of the run. None: it has none, or the model is no run.
     all_rows: Whether `data` are evaluated as a whole; otherwise their held-out rows.
+    max_seq_len: Tokens at which the losses of a run with these settings are cut; 0: without settings, as of the model.
     """
 
     source: ModelSource
@@ -63,6 +64,7 @@ class Subject:
     data: Config
     training_data: Config
     all_rows: bool
+    max_seq_len: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,10 @@ def find_subject(model: str, flags: Mapping[str, Any], options: Options, context
     tuned = run is not None and bool(layers[0].values.get("base_model"))
     base = find_model(model, context, base=True) if options.compare and tuned else None
     if not flags.get("data") or (options.compare and base is None and planned is None):
-        return Subject(source, base, run, config, config, all_rows=False)
-    return Subject(source, base, run, config, run_plan.build_config(_NO_FLAGS, layers), all_rows=True)
+        training_data, all_rows = config, False
+    else:
+        training_data, all_rows = run_plan.build_config(_NO_FLAGS, layers), True
+    return Subject(source, base, run, config, training_data, all_rows, config.max_seq_len if layers else 0)
 
 
 def _planned_run(model: str) -> ConfigLayer | None:
@@ -229,8 +233,7 @@ def _run(
             began = time.monotonic()
             rows = [inference.encode(loaded, one, variant.system, variant.examples) for one in documents]
             usable = [row for row in rows if row is not None]
-            is_extended = variant.system or variant.examples
-            window = subject.data.max_seq_len if subject.run and not is_extended else 0
+            window = 0 if variant.system or variant.examples else subject.max_seq_len
             found = iter(inference.run_model(loaded, usable, task, options.max_new_tokens, window, context))
             results[variant.name] = [None if row is None else next(found) for row in rows]
             seconds[variant.name] = time.monotonic() - began
