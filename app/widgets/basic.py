@@ -99,11 +99,14 @@ class NoScrollComboBox(QComboBox):
         """Elide the text, where Qt clips it."""
         painter, option = QStylePainter(self), QStyleOptionComboBox()
         self.initStyleOption(option)
+        if self.currentIndex() < 0:
+            option.currentText = self.placeholderText()
+            option.palette.setBrush(QPalette.ColorRole.ButtonText, option.palette.placeholderText())
         control, part = QStyle.ComplexControl.CC_ComboBox, QStyle.SubControl.SC_ComboBoxEditField
         room = self.style().subControlRect(control, option, part, self).width()
-        if self.fontMetrics().horizontalAdvance(self.currentText()) > room:
+        if self.fontMetrics().horizontalAdvance(option.currentText) > room:
             middle = Qt.TextElideMode.ElideMiddle
-            option.currentText = self.fontMetrics().elidedText(self.currentText(), middle, room - 2)
+            option.currentText = self.fontMetrics().elidedText(option.currentText, middle, room - 2)
         painter.drawComplexControl(control, option)
         painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 
