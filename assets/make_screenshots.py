@@ -226,6 +226,7 @@ def _chat(controller: Controller, application: QApplication, run: Path) -> None:
 def _export(controller: Controller, application: QApplication, run: Path) -> None:
     """Export a tuned model as GGUF."""
     page, folder = controller.window.export, Path(tempfile.gettempdir()) / "models"  # its path is in the picture
+    folder.mkdir(exist_ok=True)
     controller.window.show_page("export")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
     page.select_checkpoint(newest)

@@ -62,7 +62,7 @@ def open_dialog(qtbot: QtBot, page: ExportPage) -> PushDialog:
     click(qtbot, page.programs.push)
     dialog = page.programs.findChild(PushDialog)
     assert isinstance(dialog, PushDialog)
-    qtbot.waitUntil(lambda: not dialog.job.is_running, timeout=20_000)
+    qtbot.waitUntil(lambda: dialog.job.is_complete or bool(dialog.job.failure), timeout=20_000)
     return dialog
 
 
@@ -70,14 +70,14 @@ def test_an_export_is_pushed_after_its_files_were_listed(
     qtbot: QtBot, page: ExportPage, server: UploadHub, exported: dict[str, bytes]
 ) -> None:
     dialog = open_dialog(qtbot, page)
-    assert dialog.repository.text() == "wang/a"
+    assert (dialog.status.text(), dialog.repository.text()) == ("", "wang/a")
     lines = dialog.listing.toPlainText().splitlines()
     assert lines[1] == "Repository: wang/a (private, new)"
     assert [line.split()[-1] for line in lines[2:-1]] == list(exported)
     assert not server.writes
     click(qtbot, dialog.push)
     assert not dialog.push.isEnabled()
-    qtbot.waitUntil(lambda: not dialog.job.is_running, timeout=20_000)
+    qtbot.waitUntil(lambda: dialog.job.is_complete or bool(dialog.job.failure), timeout=20_000)
     assert dialog.status.text() == f"Pushed to {server.endpoint}/wang/a"
     assert dialog.open_page.isVisible()
     assert server.models == {"wang/a": exported}
@@ -116,8 +116,7 @@ def test_cancel_during_an_upload_stops_it_and_nothing_is_published(
     click(qtbot, dialog.push)
     qtbot.waitUntil(lambda: bool(server.paths("/upload/")), timeout=20_000)
     click(qtbot, dialog.cancel)
-    qtbot.waitUntil(lambda: not dialog.job.is_running, timeout=20_000)
-    assert dialog.status.text() == "Stopped. Nothing was published."
+    qtbot.waitUntil(lambda: dialog.status.text() == "Stopped. Nothing was published.", timeout=20_000)
     assert not server.paths("/commit/")
     click(qtbot, dialog.cancel)
     qtbot.waitUntil(lambda: page.programs.findChild(PushDialog) is None)

@@ -34,7 +34,7 @@ from trainer_core.protocol import Evaluation, ModelScores
 
 _ROWS_HEIGHT: Final = 170  # pixels, at least
 _TEXT_HEIGHT: Final = 90  # pixels, at least
-_WIDTHS: Final = {"loss": 164, "perplexity": 158}  # pixels, of columns
+_WIDTHS: Final = {"loss": 164, "perplexity": 158, "exact_match": 150, "judge": 150}  # pixels, of columns
 
 
 def model_name(name: str) -> str:
@@ -55,7 +55,7 @@ class ScoresModel(TableModel[ModelScores]):
         }
         for name in SCORES:
             title, text = f"console.evaluation.column.{name}", partial(format_score, name=name)
-            columns[name] = number_column(title, text, _WIDTHS.get(name, 136))
+            columns[name] = number_column(title, text, _WIDTHS.get(name, 130))
         super().__init__(columns, lambda one: one.name)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
