@@ -1,17 +1,15 @@
 """Opens an exported folder in transformers, with PEFT for an adapter. A child process of `verify`.
 
 `python -m trainer_core.export.verification.transformers_program FOLDER`: FOLDER has `request.json`.
+`verify` keeps the process offline.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")  # read when the libraries are imported
 
 import torch
 import transformers

@@ -144,7 +144,7 @@ def _ask(request: Request, program: str, reporter: Reporter) -> Answers:
                 stdin=subprocess.PIPE,  # the process ends when it closes
                 stdout=stdout,
                 stderr=stderr,
-                env=child_process.environment(),
+                env=child_process.environment(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error"),
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             ) as process,
         ):
