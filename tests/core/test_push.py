@@ -1,4 +1,4 @@
-"""Command `push`: what is shown is what arrives, and nothing is sent unasked."""
+"""Command `push`: uploads the listed files, and only after confirmation."""
 
 from __future__ import annotations
 

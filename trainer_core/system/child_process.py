@@ -39,8 +39,8 @@ def lower_priority() -> None:
 
 
 def use_idle_processors() -> None:
-    """Run when processors are idle: a process of many short steps slows others by a third even at nice 19. On Windows,
-    any lower priority does that.
+    """Run when processors are idle: a process of many short steps slows others by a third even at nice 19. Other
+    systems: as `lower_priority`.
     """
     if sys.platform != "linux":
         lower_priority()
