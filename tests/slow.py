@@ -104,6 +104,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_gguf_export.py::test_other_tokenizers_of_llama_models_are_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_a_text_of_mistral_begins_with_a_space_unless_the_model_is_a_chat_model",
     ),
+    "trackers": ("core/test_trackers.py",),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
     "answers": (
         "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
@@ -182,6 +183,7 @@ SMOKE: Final = (
     "faults/test_out_of_memory.py",
     "faults/test_fuzzing_wire.py",
     "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
+    "core/test_trackers.py",
     "process/test_setup_runs.py::test_a_killed_setup_is_completed_by_the_next_one",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
     "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -44,6 +45,9 @@ def knob(
     extra = {"group": group, "unit": unit, "main": main, "shape": shape}
     given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
     return msgspec.Meta(extra=extra, **given)
+
+
+_NO_PASSWORD: Final = "an address without name and password (set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD)"
 
 
 # fmt: off
@@ -166,8 +170,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sample_temperature: Annotated[float, knob("monitoring", ge=0.0, le=5.0)] = 0.8
     advice: Annotated[bool, knob("monitoring")] = True
     hardware_interval_s: Annotated[float, knob("monitoring", unit="s", ge=0.1, le=3600.0)] = 2.0
+    use_tensorboard: Annotated[bool, knob("monitoring")] = False
     use_wandb: Annotated[bool, knob("monitoring")] = False
     wandb_project: Annotated[str, knob("monitoring")] = "traindeck"
+    use_mlflow: Annotated[bool, knob("monitoring")] = False
+    mlflow_tracking_uri: Annotated[str, knob("monitoring", pattern=r"^(?![^/]*//[^/]*@)", shape=_NO_PASSWORD)] = ""
 
     @property
     def effective_batch(self) -> int:
@@ -341,7 +348,8 @@ def check_value(name: str, value: Any, source: str) -> Any:
 
 
 def _quoted(value: Any) -> str:
-    return f"“{value}”" if isinstance(value, str) else str(value)
+    """A value for an error message, without the password of an address."""
+    return f"“{re.sub('(?<=//)[^/]*@', '…@', value)}”" if isinstance(value, str) else str(value)
 
 
 def unknown_key_error(source: str, name: str, known: Iterable[str]) -> TraindeckError:

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from app.core.redaction import Masker
 from trainer_core import __version__
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process
+from trainer_core.system.redaction import Masker
 
 _TAIL_BYTES: Final = 2 * 1024**2
 _DOCTOR_TIMEOUT_S: Final = 180.0

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.core import bug_report
-from app.core.redaction import Masker
 from trainer_core import __version__
 from trainer_core.system import child_process
+from trainer_core.system.redaction import Masker
 
 USER, HOST = "王小明", "xiaoming-desktop"
 HOMES = ("C:\\Users\\王小明", "/home/wang.xm")

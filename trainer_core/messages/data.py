@@ -57,7 +57,7 @@ def _place(place: str, language: Language) -> str:
 
 
 def _allowed(allowed: str, language: Language) -> str:
-    for key in ("allowed.integer", "allowed.number", "allowed.texts", "allowed.text"):
+    for key in ("allowed.integer", "allowed.number", "allowed.texts", "allowed.text", "allowed.address"):
         kind = get(key, "en")
         if allowed.startswith(kind):
             limits = allowed[len(kind) + 1 :].replace(get("allowed.and", "en"), get("allowed.and", language))

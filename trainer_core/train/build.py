@@ -27,6 +27,7 @@ from trainer_core.system import files
 from trainer_core.system.hardware_monitor import HardwareMonitor
 from trainer_core.system.keep_awake import prevent_sleep
 from trainer_core.system.pause_conditions import monitor_external_usage, scheduled_pause
+from trainer_core.trackers import sink
 from trainer_core.train import checkpoint_writer, run_fingerprint
 from trainer_core.train.advice.advisor import Advisor
 from trainer_core.train.device import (
@@ -101,8 +102,7 @@ def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -
                 with files.translate_os_errors(run.path):
                     copy_files(config, run.base_model)
             context.emit(_ready_event(trainer, prepared))
-            if config.use_wandb:
-                _add_wandb(job, run)
+            sink.add_trackers(config, run.path, first_step, job.dispatcher, context.warn)
             try:
                 with _monitoring(job, trainer):
                     done = trainer.run()
@@ -215,16 +215,3 @@ def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
         yield
     finally:
         sampler.stop()
-
-
-def _add_wandb(job: CommandContext, run: RunDir) -> None:
-    """Log to Weights & Biases; warns if it is not available."""
-    from trainer_core.trackers.wandb import WandbSink
-
-    def warn(problem: TraindeckError) -> None:
-        job.run_context.warn(problem.code, **problem.params)
-
-    try:
-        job.dispatcher.add_sink(WandbSink(run.path, warn))
-    except TraindeckError as error:
-        warn(error)

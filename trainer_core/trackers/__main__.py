@@ -1,0 +1,154 @@
+"""Logs the events of stdin to a tracker: `python -m trainer_core.trackers NAME RUN STEP TRAINER_PID`.
+
+STEP: step at which the trainer continues the run. Problems go to stdout as `{"problem": "…"}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import psutil
+
+from trainer_core import protocol
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.system.redaction import Masker
+from trainer_core.trackers.tracker import Tracker
+
+_UPLOAD_TIMEOUT_S: Final = 300.0  # after the exit of the trainer
+_EXCLUDED_FIELDS: Final = ("type", "t", "seq", "step")
+_METRIC_PREFIXES: Final = {protocol.Step: "train", protocol.Eval: "eval", protocol.Performance: "performance"}
+_STEP_LINE: Final = re.compile(rb'{"type":"(step|eval|performance|sample)","t":[^,]+,"seq":\d+,"step":(\d+)')
+
+
+def main(name: str, run: RunDir, first_step: int, lines: BinaryIO, output: BinaryIO) -> None:
+    """Log the events in `lines` to their end."""
+
+    def report(error: Exception) -> None:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        problem = {"problem": Masker.for_this_machine().mask(text[0])}
+        with contextlib.suppress(OSError):  # the trainer has exited
+            output.write(json.dumps(problem).encode("ascii") + b"\n")
+            output.flush()
+
+    try:
+        module: Any = importlib.import_module(f"trainer_core.trackers.{name}")
+        tracker: Tracker = module.start(run, run_dir.read_yaml(run.config), report)
+        log = _EventLog(tracker, first_step, {} if tracker.rewind(first_step + 1) else _logged_steps(run, name))
+    except Exception as error:  # noqa: BLE001 - trackers raise many types, and training continues without them
+        report(error)
+        return
+    for line in lines:
+        try:
+            log.add(protocol.decode_event(line))
+        except Exception as error:  # noqa: BLE001 - as above
+            report(error)
+    try:
+        tracker.finish(log.succeeded)
+    except Exception as error:  # noqa: BLE001 - as above
+        report(error)
+
+
+class _EventLog:
+    """Passes events to a tracker.
+
+    Steps are repeated after a resume and after a rollback. A tracker that cannot discard the first values keeps them,
+    and the repeated ones are not logged. `logged`: highest step by type of event that it has already.
+    """
+
+    def __init__(self, tracker: Tracker, first_step: int, logged: dict[str, int]) -> None:
+        self._tracker, self._logged = tracker, logged
+        self._step, self._sample = first_step, (first_step, 0)  # the last one; samples have the same step
+        self._is_rolled_back = self.succeeded = False
+
+    def add(self, event: protocol.AnyEvent) -> None:
+        match event:
+            case protocol.BadStep(action="rolled_back"):
+                self._is_rolled_back = True
+            case protocol.Step() | protocol.Eval() | protocol.Performance() | protocol.Sample():
+                self._add_at_step(event)
+            case protocol.Hardware():
+                values = _flatten("host", event.host)
+                for gpu in event.gpus:
+                    values |= _flatten(f"gpu/{gpu.index}", gpu)
+                self._tracker.log_metrics(self._step, values, event.t)
+            case protocol.Done():
+                self.succeeded = True
+                self._tracker.log_metrics(event.steps, _flatten("done", event), event.t)
+
+    def _add_at_step(self, event: protocol.Step | protocol.Eval | protocol.Performance | protocol.Sample) -> None:
+        if self._is_rolled_back:
+            self._is_rolled_back = False
+            if self._tracker.rewind(event.step):
+                self._logged.clear()
+        kind = type(event).__name__.lower()
+        if event.step <= self._logged.get(kind, -1):
+            return
+        self._step = event.step
+        if isinstance(event, protocol.Sample):
+            self._add_sample(event)
+        else:
+            self._logged[kind] = event.step
+            self._tracker.log_metrics(event.step, _flatten(_METRIC_PREFIXES[type(event)], event), event.t)
+
+    def _add_sample(self, sample: protocol.Sample) -> None:
+        step, number = self._sample
+        self._sample = sample.step, number + 1 if sample.step == step else 1
+        self._logged["sample"] = sample.step - 1
+        texts = {"prompt": sample.prompt, "text": sample.text, "expected": sample.expected}
+        columns = {title: text for title, text in texts.items() if text is not None}
+        self._tracker.log_text(sample.step, f"sample/{self._sample[1]}", columns)
+
+
+def _logged_steps(run: RunDir, name: str) -> dict[str, int]:
+    """Highest step by type of event that earlier processes of the run have logged."""
+    earlier: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    was_used = False
+    with run.events.open("rb") as file:
+        for line in file:
+            if line.startswith(b'{"type":"hello"'):
+                earlier = dict(steps)
+                was_used = bool(json.loads(line)["config"].get(f"use_{name}"))
+            elif was_used and (found := _STEP_LINE.match(line)):
+                kind = found[1].decode("ascii")
+                steps[kind] = max(steps.get(kind, 0), int(found[2]))
+    return earlier
+
+
+def _flatten(prefix: str, part: msgspec.Struct) -> dict[str, float]:
+    """Numbers of a struct by path: `train/loss`, `train/time_ms/data`."""
+    found: dict[str, float] = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, msgspec.Struct):
+            found |= _flatten(f"{prefix}/{name}", value)
+        elif isinstance(value, int | float) and name not in _EXCLUDED_FIELDS:
+            found[f"{prefix}/{name}"] = float(value)
+    return found
+
+
+def _exit_after(trainer_pid: int) -> None:
+    """End this process some minutes after the trainer, whatever it waits for."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(trainer_pid).wait()
+    time.sleep(_UPLOAD_TIMEOUT_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    _name, _run, _step, _pid = sys.argv[1:]
+    threading.Thread(target=_exit_after, args=(int(_pid),), daemon=True).start()
+    _output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # keeps what libraries print apart
+    main(_name, RunDir(Path(_run)), int(_step), sys.stdin.buffer, _output)
