@@ -176,6 +176,7 @@ class Controller(QObject):
         # Imported after the first paint.
         from app.core.conversation_store import ConversationStore
         from app.pages.plots.plot_export_controller import PlotExportController
+        from app.services.tensorboard import TensorBoard
 
         window, run = self.window, self.active_run
         self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
@@ -184,7 +185,14 @@ class Controller(QObject):
         window.runs.resume_requested.connect(self.resume_run)
         window.runs.generate_requested.connect(self._open_in_chat)
         window.runs.export_requested.connect(self._open_in_export)
+        self.tensorboard = TensorBoard(self._history.root, self)
+        self.tensorboard.failed.connect(self._banner_controller.show_error)
+        window.runs.tensorboard_requested.connect(self.tensorboard.show)
+        window.menus.connect_actions(
+            {"tensorboard": lambda: self.tensorboard.show([self._shown_run_path() or self._history.root])}
+        )
         window.runs.folders.closing.connect(self._run_viewer.on_folder_closing)
+        window.runs.folders.closing.connect(self.tensorboard.shutdown)  # it keeps files of all runs open
         window.runs.folders.moved.connect(self.queue_controller.on_run_moved)
         window.runs.folders.moved.connect(window.chat.models.on_run_moved)
         self._list_task.finished.connect(window.runs.on_runs_listed)
@@ -369,6 +377,7 @@ class Controller(QObject):
             controller.shutdown()
         if self._first_paint_done:
             self.window.runs.shutdown()
+            self.tensorboard.shutdown()
             self.window.chat.models.shutdown()
             self.window.evaluate.shutdown()
             self.window.export.shutdown()

@@ -104,7 +104,10 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_gguf_export.py::test_other_tokenizers_of_llama_models_are_equal_in_llama_cpp",
         "core/test_gguf_export.py::test_a_text_of_mistral_begins_with_a_space_unless_the_model_is_a_chat_model",
     ),
-    "trackers": ("core/test_trackers.py",),
+    "trackers": (
+        "core/test_trackers.py",
+        "gui/test_gui_tensorboard.py::test_a_run_opens_in_tensorboard_which_ends_with_the_window",
+    ),
     "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
     "answers": (
         "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",

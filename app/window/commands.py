@@ -31,6 +31,7 @@ _RUN: Final[tuple[_Command, ...]] = (
     _SEPARATOR,
 )
 _RUN_END: Final[tuple[_Command, ...]] = (
+    ("tensorboard", "window.open_in_tensorboard", "Ctrl+Shift+V"),
     ("run_folder", "window.open_run_folder", "Ctrl+Shift+O"),
     ("runs_folder", "window.open_runs_folder", "Ctrl+Shift+R"),
     _SEPARATOR,
@@ -155,7 +156,7 @@ class Menus(QObject):
             "stop_and_quit": machine.is_active,
             "save": machine.can_save,
             "sample": machine.state is RunState.TRAINING and active_run_shown,
-            "run_folder": bool(machine.run_dir) or not active_run_shown,
+            **dict.fromkeys(("run_folder", "tensorboard"), bool(machine.run_dir) or not active_run_shown),
             **{f"copy_{shell}": not blocked for shell in SHELLS},
         }
         for name, is_possible in possible.items():

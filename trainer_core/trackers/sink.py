@@ -34,11 +34,11 @@ _ENVIRONMENT: Final = {
 """Defaults, which the user's own variables override."""
 
 
-def require_packages(name: str) -> None:
-    """Raises `tracker.not_installed`."""
+def require_packages(name: str, python: str = sys.executable) -> None:
+    """Raises `tracker.not_installed`, with the command of `python` that installs them."""
     if any(importlib.util.find_spec(module) is None for module in _MODULES.get(name, (name,))):
         packages = _PACKAGES.get(name, name)
-        raise TraindeckError("tracker.not_installed", tracker=TITLES[name], packages=packages, python=sys.executable)
+        raise TraindeckError("tracker.not_installed", tracker=TITLES[name], packages=packages, python=python)
 
 
 class TrackerSink:

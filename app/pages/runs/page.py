@@ -48,7 +48,21 @@ _TABLE_HEIGHT: Final = 320  # pixels, initially
 _DETAILS_HEIGHT: Final = 230
 _MIN_HEIGHT_WITH_DETAILS: Final = 340  # pixels of the page
 _SHORTCUTS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
-_MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete", "")
+_MENU: Final = (
+    "open",
+    "resume",
+    "",
+    "show",
+    "compare",
+    "",
+    "rename",
+    "archive",
+    "folder",
+    "tensorboard",
+    "",
+    "delete",
+    "",
+)
 _ARCHIVE_FILTERS: Final = (False, True, None)  # see `RunsProxy.set_filter`
 
 
@@ -59,6 +73,7 @@ class RunsPage(Page):
     resume_requested = Signal(Path)  # a run, from its newest checkpoint
     generate_requested = Signal(Path)  # a checkpoint
     export_requested = Signal(Path)  # a checkpoint
+    tensorboard_requested = Signal(list)  # runs
 
     _history: RunHistory  # these are set by `connect_services`
     _active_run: ActiveRun
@@ -123,6 +138,7 @@ class RunsPage(Page):
             "rename": self.table.edit_name,
             "archive": lambda: self.archive(self.paths(), not self._all_archived),
             "folder": lambda: desktop_shell.open_folder(self.paths()[0]),
+            "tensorboard": lambda: self.tensorboard_requested.emit(self.paths()),
             "delete": lambda: self.folders.confirm_delete(self.paths()),
         }.items():
             self.run_actions[name].triggered.connect(slot)
@@ -330,6 +346,7 @@ class RunsPage(Page):
             "compare": tr("runs.compare"),
             "rename": tr("runs.rename"),
             "folder": tr("runs.open_folder"),
+            "tensorboard": tr("window.open_in_tensorboard"),
             "delete": tr("runs.delete"),
         }
         for name, text in texts.items():
