@@ -71,6 +71,14 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "unit/test_token_cache.py::test_preparation_completes_after_a_worker_is_killed",
         "unit/test_token_cache.py::test_preparation_restarts_if_committed_data_is_missing",
     ),
+    "remote": (
+        "core/test_remote_training.py::test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap",
+        "core/test_remote_training.py::test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_later",
+        "core/test_remote_training.py::test_a_transfer_sends_only_what_is_missing",
+        "core/test_keeper.py::test_connections_that_are_killed_together_receive_every_event_once",
+        "core/test_keeper.py::test_a_repeated_command_is_carried_out_once_and_a_second_stop_kills",
+        "core/test_keeper.py::test_a_trainer_whose_keeper_was_killed_saves_and_its_end_is_unknown",
+    ),
     "disk": ("faults/test_full_disk.py", "faults/test_checkpoint_transaction.py", "faults/test_damaged_checkpoint.py"),
     "oom": ("faults/test_out_of_memory.py", "unit/test_readers_memory.py"),
     "fuzzing": (

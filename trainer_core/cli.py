@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from trainer_core import __version__, cli_inference, presets, rank_info, run_plan, supervisor
+from trainer_core import __version__, cli_inference, cli_remote, presets, rank_info, run_plan, supervisor
 from trainer_core.base_model import catalogue
 from trainer_core.cli_errors import exit_with_usage_error
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import knobs
-from trainer_core.config_flags import common_flags, config_flags, knob_flags, output_flag
+from trainer_core.config_flags import common_flags, config_flags, knob_flags, output_flag, run_flags
 from trainer_core.console import models, runs
 from trainer_core.messages import ExitCode, TraindeckError, format_message, terminal_language
 from trainer_core.rank_info import RankInfo
@@ -61,11 +61,8 @@ def commands() -> None:
 
 
 @commands.command()
-@common_flags
-@click.option("--run-dir", type=click.Path(path_type=Path), help="The run's folder. Default: runs/PRESET-TIME.")
-@click.option("--resume", is_flag=False, flag_value="latest", help="Resume a run, a checkpoint, or the latest run.")
 @click.option("--supervisor", "supervisor_pid", type=int, hidden=True)
-@knob_flags
+@run_flags
 @click.pass_context
 def train(ctx: click.Context, /, supervisor_pid: int | None, **flags: Any) -> None:
     """Train, or resume a run with --resume."""
@@ -316,6 +313,7 @@ commands.add_command(cli_inference.serve)
 commands.add_command(cli_inference.export)
 commands.add_command(cli_inference.push)
 commands.add_command(cli_inference.evaluate)
+commands.add_command(cli_remote.remote)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

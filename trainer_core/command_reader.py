@@ -25,12 +25,16 @@ class CommandReader:
 
     def poll(self) -> list[protocol.AnyCommand | bytes]:
         """Available commands; an invalid line is returned as it is. Never blocks."""
+        return [_parse(line) for line in self.poll_lines()]
+
+    def poll_lines(self) -> list[bytes]:
+        """Available lines without their newlines, but for empty ones. Never blocks."""
         while not self.closed and (waiting := bytes_waiting(self._descriptor)) != 0:
             chunk = self._read(waiting)
             self.closed = not chunk
             self._buffer += chunk
         *lines, self._buffer = self._buffer.split(b"\n")
-        return [_parse(line) for line in lines if line.strip()]
+        return [line for line in lines if line.strip()]
 
     def _read(self, waiting: int) -> bytes:
         """Available bytes; none at the end of input, which a closed terminal reports as an error."""

@@ -24,7 +24,7 @@ from trainer_core.command_reader import CommandReader
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
-from trainer_core.runs.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir, decode_events
 from trainer_core.system import files, windows_console
 from trainer_core.wire import EventDispatcher, FileSink, StreamSink, claim_stdout
 
@@ -116,6 +116,14 @@ class CommandContext:
         logging.getLogger("trainer_core").setLevel(logging.INFO)  # INFO messages are for the log only
         self._file = FileSink(run.events)
         self.dispatcher.add_sink(self._file)
+
+    def relay(self, line: bytes) -> None:
+        """Output an event of another process, encoded and with its newline. A line that is none is discarded."""
+        if isinstance(self._sink, StreamSink):
+            self._sink.relay(line)
+        else:
+            for event in decode_events([line]):
+                self._sink.write(event)
 
     @staticmethod
     def _close_log(log: IO[str]) -> None:

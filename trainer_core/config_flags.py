@@ -60,6 +60,17 @@ def common_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return config_flags(output_flag(control_flag(command)))
 
 
+def run_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Flags of every command that trains."""
+    command = click.option(
+        "--resume", is_flag=False, flag_value="latest", help="Resume a run, a checkpoint, or the latest run."
+    )(knob_flags(command))
+    run_path = click.Path(path_type=Path)
+    return common_flags(
+        click.option("--run-dir", type=run_path, help="The run's folder. Default: runs/PRESET-TIME.")(command)
+    )
+
+
 def config_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Flags for the source of knobs."""
     file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="A YAML file of knobs.")

@@ -19,7 +19,7 @@ VERSION: Final = (2, 0)
 Param = str | int | float | bool | None
 PhaseName = Literal[
     "loading", "preparing", "training_base", "checking", "compiling", "training", "evaluating", "saving", "verifying",
-    "uploading", "paused", "stopping", "done", "failed",
+    "uploading", "paused", "stopping", "done", "failed", "connecting", "installing", "downloading",
 ]  # fmt: skip
 ProgressUnit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials", "prompts"]
 ExportCheck = Literal["tokens", "vocabulary", "template", "greedy", "probabilities", "perplexity", "end_token"]
@@ -572,6 +572,17 @@ class HubUpload(Event, tag="hub_upload", kw_only=True):
     url: str = ""  # of the uploaded model; empty: not uploaded yet
 
 
+class RemoteCheck(Event, tag="remote_check", kw_only=True):
+    """Another machine, reached over ssh."""
+
+    host: str  # as ssh calls it
+    folder: str  # of Traindeck there; absolute
+    python: str  # version of python3
+    gpus: list[str] = []  # name, memory in MiB
+    free: int  # bytes on the disk of the folder
+    installed: bool  # whether Traindeck is installed in the folder
+
+
 class Checkpoint(Event, tag="checkpoint", kw_only=True):
     """A checkpoint is on disk and verified. Paths are names in the run's checkpoints folder."""
 
@@ -637,7 +648,7 @@ class Done(Event, tag="done", kw_only=True):
 AnyEvent = (
     Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
     | CheckReport | Hardware | Eval | Evaluation | TaskScores | Sample | ModelLoaded | GeneratedPiece | GenerationDone
-    | Verification | HubUpload | Checkpoint | Advice | Warn | Error | Ack | Done
+    | Verification | HubUpload | RemoteCheck | Checkpoint | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be dropped for a slow reader; all others always arrive."""

@@ -52,6 +52,7 @@ class RunContext(Reporter):
         self.live_settings: dict[str, Callable[[float], None]] = {}  # settings that `set` may change now
         # Handles `generate` and `interrupt` on arrival, on any thread; returns the reason if it refuses.
         self.generate_handler: Callable[[protocol.Generate | protocol.Interrupt], str] | None = None
+        self.command_handler: Callable[[protocol.AnyCommand], None] | None = None  # receives all, on any thread
         self.pause_conditions: list[Callable[[], PauseState | None]] = []  # checked at every poll; Resume overrides one
         self.pause_contexts: list[Callable[[], AbstractContextManager[None]]] = []  # such as freeing memory
         self._reader = reader
@@ -279,6 +280,9 @@ class RunContext(Reporter):
         self.dispatcher.emit(protocol.Ack(command=command, id=number, accepted=not refusal, reason=refusal))
 
     def _handle_command(self, command: protocol.AnyCommand) -> None:
+        if self.command_handler is not None:
+            self.command_handler(command)
+            return
         refusal = ""
         match command:
             case protocol.Stop():

@@ -58,10 +58,15 @@ def exit_like_child(code: int) -> NoReturn:
 
 
 class Supervisor:
-    """Trains in child processes. `arguments`: those of `train`, without the command."""
+    """Trains in child processes. `arguments`: those of `train`, without the command.
 
-    def __init__(self, plan: RunPlan, arguments: Sequence[str], output: OutputFormat) -> None:
-        self._run, self._output = plan.run, output
+    `options`: arguments of every restart, such as `--control stdin`.
+    """
+
+    def __init__(
+        self, plan: RunPlan, arguments: Sequence[str], output: OutputFormat, options: Sequence[str] = ()
+    ) -> None:
+        self._run, self._output, self._options = plan.run, output, list(options)
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_requested = False  # no more restarts
         self._restarts = RestartPolicy(plan.config.restarts, _last_checkpoint_step(plan.run))
@@ -83,7 +88,17 @@ class Supervisor:
                 if not self._should_restart(ending):
                     return ending.exit_code or (ExitCode.FAILED if ending.exited_silently else ExitCode.FINISHED)
                 if _read(self._run.config) != settings:  # stored by the child, with those of the command line
-                    arguments = ["--resume", str(self._run.path), "--output", self._output]
+                    arguments = ["--resume", str(self._run.path), "--output", self._output, *self._options]
+
+    def prevent_restarts(self) -> None:
+        """Do not restart the child: it was asked to stop. Safe in another thread."""
+        self._stop_requested = True
+
+    def kill(self) -> None:
+        """Kill the child, for good. Safe in another thread."""
+        self._stop_requested = True
+        if (child := self._child) is not None:
+            child_process.kill_tree(child)
 
     def _run_child(self, arguments: Sequence[str]) -> ProcessExit:
         """Run one child to its end."""

@@ -59,7 +59,7 @@ class StreamSink:
 
     def __init__(self, stream: BinaryIO, capacity: int = _QUEUE_LENGTH) -> None:
         self._stream, self._capacity = stream, capacity
-        self._queue: deque[protocol.AnyEvent] = deque()
+        self._queue: deque[protocol.AnyEvent | bytes] = deque()  # bytes: an encoded event
         self._changed = threading.Condition()
         self._dropped, self._closing = 0, False
         self._disconnect_callback: Callable[[], object] = bool
@@ -77,6 +77,15 @@ class StreamSink:
                 self._dropped += 1
                 return
             self._queue.append(event)
+            self._changed.notify()
+
+    def relay(self, line: bytes) -> None:
+        """Send an encoded event of another process. Waits for the reader instead of dropping it."""
+        with self._changed:
+            while len(self._queue) >= self._capacity > 0:
+                self._changed.wait(_WRITE_RETRY_S)
+            if self._capacity:  # 0: the reader has disconnected
+                self._queue.append(line)
             self._changed.notify()
 
     def _drop_oldest(self) -> bool:
@@ -99,7 +108,7 @@ class StreamSink:
     def _run(self) -> None:
         try:
             while batch := self._next_batch():
-                self._send(b"".join(map(protocol.encode, batch)))
+                self._send(b"".join(item if isinstance(item, bytes) else protocol.encode(item) for item in batch))
         except (OSError, ValueError):  # the reader has disconnected
             self._disconnect_callback()
         with self._changed:
@@ -114,7 +123,7 @@ class StreamSink:
                 time.sleep(_WRITE_RETRY_S)
             rest = rest[written or 0 :]
 
-    def _next_batch(self) -> list[protocol.AnyEvent]:
+    def _next_batch(self) -> list[protocol.AnyEvent | bytes]:
         """All pending events, once there are any; empty when closed and drained."""
         with self._changed:
             while not self._queue and not self._closing:

@@ -47,12 +47,12 @@ def test_damaged_content_hashes_are_recomputed(content: bytes, entry: Any) -> No
         file, hashes_file = Path(folder, "data.txt"), Path(folder, "contents.json")
         file.write_bytes(b"some words")
         hashes_file.write_bytes(b"{}")
-        expected = cache._ContentHashes(Path(folder), NullReporter(), 10).get(file)
+        expected = cache.ContentHashes(Path(folder), NullReporter(), 10).get(file)
         status = file.stat()
         for damaged in (content, json.dumps({str(file): entry}).encode(), json.dumps(
             {str(file): [status.st_size, status.st_mtime_ns]}).encode()):  # fmt: skip
             hashes_file.write_bytes(damaged)
-            assert cache._ContentHashes(Path(folder), NullReporter(), 10).get(file) == expected
+            assert cache.ContentHashes(Path(folder), NullReporter(), 10).get(file) == expected
 
 
 @pytest.fixture(scope="module")

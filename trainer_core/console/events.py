@@ -56,6 +56,8 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Checkpoint(path=path, seconds=seconds):
             kind, size = get(f"console.checkpoint_kind.{event.kind}", language), format_bytes(event.bytes)
             return get("console.checkpoint", language, path=path, kind=kind, size=size, seconds=seconds)
+        case protocol.RemoteCheck():
+            return _remote_check(event, language)
         case protocol.Verification():
             return verification_texts.format_verification(event, language)
         case protocol.HubUpload():
@@ -97,6 +99,20 @@ def _hello(event: protocol.Hello, language: Language) -> str:
     if event.resumed_from_step:
         lines.append(get("console.resumed", language, step=event.resumed_from_step))
     return "\n".join(lines)
+
+
+def _remote_check(event: protocol.RemoteCheck, language: Language) -> str:
+    installed = "console.remote_installed" if event.installed else "console.remote_not_installed"
+    return get(
+        "console.remote_check",
+        language,
+        host=event.host,
+        folder=event.folder,
+        python=event.python,
+        free=format_bytes(event.free),
+        gpus="; ".join(event.gpus) or get("console.remote_no_gpu", language),
+        installed=get(installed, language),
+    )
 
 
 def _phase(event: protocol.Phase, language: Language) -> str:

@@ -47,7 +47,7 @@ def fingerprint(scans: DatasetScans, config: Config, reporter: Reporter) -> str:
 
     It depends on the content of the files, not on their paths, names or times.
     """
-    hashes = _ContentHashes(cache_root(config), reporter, scans.bytes)
+    hashes = ContentHashes(cache_root(config), reporter, scans.bytes)
     try:
         train = _describe_files(scans.train, hashes, reporter)
         validation = _describe_files(scans.validation, hashes, reporter)
@@ -73,7 +73,7 @@ def fingerprint(scans: DatasetScans, config: Config, reporter: Reporter) -> str:
     return hashlib.sha256(inputs.encode("utf-8")).hexdigest()[:24]
 
 
-def _describe_files(scans: Sequence[DatasetScan], hashes: _ContentHashes, reporter: Reporter) -> list[list[Any]]:
+def _describe_files(scans: Sequence[DatasetScan], hashes: ContentHashes, reporter: Reporter) -> list[list[Any]]:
     found: list[list[Any]] = []
     for one in scans:
         for file in one.files:
@@ -84,7 +84,7 @@ def _describe_files(scans: Sequence[DatasetScan], hashes: _ContentHashes, report
     return found
 
 
-class _ContentHashes:
+class ContentHashes:
     """Content hashes of files, cached on disk by path, size and modification time."""
 
     def __init__(self, root: Path, reporter: Reporter, total: int) -> None:

@@ -8,6 +8,7 @@
         base_model/     with full tuning: configuration and tokenizer of the base model, which a resume reads
         checkpoints/    see checkpoint_dir.py
         run.lock        PID and start time of the trainer
+        remote.json     of a run on another machine: where it is
 
 No torch, no Qt.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import yaml
 
 from trainer_core import protocol
@@ -63,6 +65,7 @@ class RunDir:
         self.base_model = path / "base_model"
         self.checkpoints = path / "checkpoints"
         self.lock = path / "run.lock"
+        self.remote = path / "remote.json"
 
     def exists(self) -> bool:
         """Whether a run has been started here."""
@@ -78,6 +81,23 @@ class RunDir:
         text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         with files.translate_os_errors(self.path):
             files.write_atomic(self.config, text.encode("utf-8"))
+
+
+class RemoteRecord(msgspec.Struct):
+    """Where a run on another machine is."""
+
+    host: str  # as ssh calls it
+    folder: str  # of Traindeck there
+    there: str  # folder of the run there
+    paths: dict[str, str] = {}  # of data: there → here
+
+
+def read_remote(run: RunDir) -> RemoteRecord | None:
+    """Where the run is trained; None: on this machine."""
+    try:
+        return msgspec.json.decode(run.remote.read_bytes(), type=RemoteRecord)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
@@ -133,6 +153,7 @@ class RunSummary:
     seconds: float = 0.0
     checkpoints: int = 0
     error: tuple[str, dict[str, Any]] | None = None  # message code and parameters
+    host: str = ""  # the other machine that trains it; empty: this one
 
     @property
     def name(self) -> str:
@@ -140,6 +161,9 @@ class RunSummary:
 
     @property
     def resumable(self) -> bool:
+        """Whether `train --resume`, or `remote resume`, continues it or brings it here."""
+        if self.host:
+            return self.state != "running" and (self.state != "finished" or not self.checkpoints)
         return self.state not in ("running", "finished") and self.checkpoints > 0
 
 
@@ -185,6 +209,7 @@ def summarize(run: RunDir) -> RunSummary:
         seconds=seconds,
         checkpoints=len(infos),
         error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
+        host=remote.host if (remote := read_remote(run)) else "",
     )
 
 

@@ -1,0 +1,255 @@
+"""Training on another machine: a real OpenSSH server on this one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from app.core.command_line import config_arguments
+from tests import ssh_server
+from tests.core.test_keeper import TINY
+from tests.ssh_server import HOST, SshServer
+from tests.waiting import wait_until
+from trainer_core import presets, protocol
+from trainer_core.messages import TraindeckError
+from trainer_core.progress import NullReporter
+from trainer_core.remote import ssh
+from trainer_core.remote.host import RemoteHost
+from trainer_core.runs import checkpoint_dir, file_locks, run_dir
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.system import child_process
+
+pytestmark = pytest.mark.skipif(not ssh_server.is_available, reason="needs ssh and sshd")
+PROGRAM: Final = [sys.executable, "-P", "-X", "utf8", "-m", "trainer_core", "remote"]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    running = SshServer(tmp_path / "ssh")
+    monkeypatch.setenv(ssh.COMMAND_VARIABLE, running.command)
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "near 家"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Path]:
+    """Traindeck's folder on the other machine. Keepers and trainers there are killed at the end."""
+    folder = ssh_server.install(tmp_path / "far 主机")
+    yield folder
+    for lock in [*folder.glob("runs/*/keeper/lock"), *folder.glob("runs/*/run.lock")]:
+        if (owner := file_locks.read_owner(lock)) is not None and owner.alive:
+            psutil.Process(owner.pid).kill()
+
+
+@dataclass
+class RemoteRun:
+    """A process of `remote ...`, and what it has written."""
+
+    process: subprocess.Popen[bytes]
+    lines: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    def send(self, command: protocol.AnyCommand) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(protocol.encode(command))
+        self.process.stdin.flush()
+
+    def wait(self) -> int:
+        code = self.process.wait(120)
+        self._reader.join()
+        return code
+
+    def events(self) -> list[protocol.AnyEvent]:
+        return list(run_dir.decode_events(list(self.lines)))
+
+    def steps(self) -> list[int]:
+        return [event.step for event in self.events() if isinstance(event, protocol.Step)]
+
+    def warnings(self) -> list[str]:
+        return [event.code for event in self.events() if isinstance(event, protocol.Warn)]
+
+    def error(self) -> str:
+        """Code of the error."""
+        return next((event.code for event in self.events() if isinstance(event, protocol.Error)), "")
+
+
+def start(*arguments: str) -> RemoteRun:
+    pipe = subprocess.PIPE
+    command = [*PROGRAM, *arguments, "--output", "json", "--control", "stdin"]
+    environment = child_process.environment()
+    return RemoteRun(subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL))
+
+
+def train(run: RunDir, far: Path, data: Path, steps: int) -> RemoteRun:
+    settings = config_arguments(presets.load("quickstart"), {**TINY, "max_steps": steps}, [str(data)])
+    return start("train", HOST, "--folder", str(far), "--run-dir", str(run.path), *settings)
+
+
+def text_file(tmp_path: Path) -> Path:
+    text = tmp_path / "我的 文本.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 500, encoding="utf-8")
+    return text
+
+
+def test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap(
+    server: SshServer, far: Path, tmp_path: Path
+) -> None:
+    run, there = RunDir(run_dir.runs_root() / "run 一"), RunDir(far / "runs" / "run 一")
+    data = text_file(tmp_path)
+    remote = train(run, far, data, steps=600)
+    for cut in range(1, 4):
+        seen = len(remote.steps())
+        wait_until(lambda seen=seen: len(remote.steps()) > seen + 50, 120)
+        assert server.cut() > 0
+        wait_until(lambda cut=cut: remote.warnings().count("remote.connection_lost") >= cut, 60)
+    assert remote.wait() == 0
+    events = there.events.read_bytes()
+    assert run.events.read_bytes() == events
+    # The process repeats the phase after each cut, and reports its own phases and warnings.
+    written = [line for line in events.splitlines(keepends=True) if b'"type":"phase"' not in line]
+    assert [line for line in remote.lines if line in set(written)] == written
+    assert remote.steps() == list(range(1, 601))
+    phases = [event.phase for event in remote.events() if isinstance(event, protocol.Phase)]
+    assert phases.count("connecting") == 4
+    checkpoints = checkpoint_dir.list_checkpoints(run.checkpoints)
+    names = [folder.name for folder in checkpoint_dir.list_checkpoints(there.checkpoints)]
+    assert [folder.name for folder in checkpoints] == names
+    assert not any(map(checkpoint_dir.find_problem, checkpoints))
+    assert run_dir.read_yaml(run.config)["data"] == [str(data)]
+    summary = run_dir.summarize(run)
+    assert (summary.state, summary.step, summary.host) == ("finished", 600, HOST)
+
+
+def test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_later(
+    server: SshServer, far: Path, tmp_path: Path
+) -> None:
+    run, there = RunDir(run_dir.runs_root() / "a"), RunDir(far / "runs" / "a")
+    first = train(run, far, text_file(tmp_path), steps=100_000)
+    wait_until(lambda: len(first.steps()) > 50, 120)
+    first.process.kill()
+    known = first.wait() and there.events.stat().st_size
+    wait_until(lambda: there.events.stat().st_size > known, 30)
+    second = start("resume", str(run.path))
+    wait_until(lambda: len(second.steps()) > 50, 60)
+    second.send(protocol.Stop(id=1))
+    assert second.wait() == 3
+    assert run.events.read_bytes() == there.events.read_bytes()
+    summary = run_dir.summarize(run)
+    assert summary.state == "stopped"
+    assert summary.resumable
+    third = start("resume", str(run.path))
+    wait_until(lambda: len(third.steps()) > 10, 120)
+    assert third.steps()[0] == summary.step + 1
+    third.send(protocol.Pause(id=1))
+    wait_until(lambda: any(isinstance(event, protocol.Phase) and event.phase == "paused" for event in third.events()))
+    third.send(protocol.Stop(id=2))
+    assert third.wait() == 3
+
+
+def test_each_failure_has_its_message(
+    server: SshServer, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def error(host: str = HOST, folder: str = str(far)) -> str:
+        with pytest.raises(TraindeckError) as failure:
+            RemoteHost(host, folder, NullReporter()).check()
+        return failure.value.code
+
+    assert error("host.invalid") == "remote.unknown_host"
+    assert error("-oProxyCommand=true") == "remote.unknown_host"
+    assert error(folder="/proc/traindeck") == "remote.system"
+    monkeypatch.setenv(ssh.COMMAND_VARIABLE, server.write_client("other_key"))
+    assert error() == "remote.key_refused"
+    monkeypatch.setenv(ssh.COMMAND_VARIABLE, server.write_client("user_key", "no_hosts"))
+    assert error() == "remote.host_key"
+    monkeypatch.setenv(ssh.COMMAND_VARIABLE, str(tmp_path / "no-ssh"))
+    assert error() == "remote.no_ssh"
+    bare = SshServer(tmp_path / "bare", "SetEnv PATH=/nothing")
+    monkeypatch.setenv(ssh.COMMAND_VARIABLE, bare.command)
+    assert error() == "remote.no_python"
+    bare.stop()
+    assert error() == "remote.lost"
+
+
+def test_a_transfer_sends_only_what_is_missing(server: SshServer, far: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "in 里").mkdir(parents=True)
+    (folder / ".hidden").write_bytes(b"no")
+    for name, content in (("a.txt", b"one" * 10), ("in 里/b.txt", b"two"), ("same.txt", b"two"), ("empty.txt", b"")):
+        (folder / name).write_bytes(content)
+    amounts: list[float] = []
+
+    class Recorder(NullReporter):
+        def progress(self, phase: str, done: float, total: float | None, unit: str) -> None:
+            if phase == "uploading":
+                amounts.append(total or 0)
+
+    host = RemoteHost(HOST, str(far), Recorder())
+    check = host.check()
+    assert (check.installed, check.folder) == (True, str(far))
+    sent = Path(host.upload(tmp_path, ["data"]), "data")
+    assert {file.name: file.read_bytes() for file in sent.rglob("*.txt")} == {
+        "a.txt": b"one" * 10, "b.txt": b"two", "same.txt": b"two", "empty.txt": b"",
+    }  # fmt: skip
+    assert max(amounts) == 33
+    assert not (sent / ".hidden").exists()
+    amounts.clear()
+    assert Path(host.upload(tmp_path, ["data"]), "data") == sent
+    assert amounts == []
+    (folder / "a.txt").write_bytes(b"new" * 10)
+    digest = hashlib.blake2b(b"new" * 10, digest_size=16).hexdigest()
+    (far / "blobs" / f"{digest}.part").write_bytes(b"new" * 3)
+    host.upload(tmp_path, ["data"])
+    assert max(amounts) == 21
+    with pytest.raises(TraindeckError) as failure:
+        ssh.request(HOST, "put", root=str(far), key="0", files=[["a", 10**18, "0"]])
+    assert failure.value.code == "remote.disk_full"
+
+
+def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
+    server: SshServer, far: Path, tmp_path: Path
+) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    folder = there.checkpoints / checkpoint_dir.folder_name(10)
+    folder.mkdir(parents=True)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(bytes(range(256)) * 1000)
+    checkpoint_dir.write_manifest(folder, 10, "regular", None)
+    there.config.write_text("data: [/there/x.txt]\n", encoding="utf-8")
+    here.path.mkdir(parents=True)
+    host = RemoteHost(HOST, str(far), NullReporter())
+    content = weights.read_bytes()
+    weights.write_bytes(bytes(len(content)))
+    with pytest.raises(TraindeckError) as failure:
+        host.fetch(str(there.path), here, {})
+    assert failure.value.code == "remote.damaged"
+    assert checkpoint_dir.list_checkpoints(here.checkpoints) == []
+    weights.write_bytes(content)
+    part = here.path / ".fetching" / "checkpoints" / folder.name / weights.name
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content[:1000])
+    changed = int(weights.stat().st_mtime)
+    os.utime(part, (changed, changed))
+    host.fetch(str(there.path), here, {"/there/x.txt": "C:/here/x.txt"})
+    (fetched,) = checkpoint_dir.list_checkpoints(here.checkpoints)
+    assert checkpoint_dir.find_problem(fetched) is None
+    assert run_dir.read_yaml(here.config)["data"] == ["C:/here/x.txt"]
+    assert not (here.path / ".fetching").exists()

@@ -1,0 +1,158 @@
+"""Trains on another machine as `train` does on this one: the same events, commands and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from trainer_core import protocol, run_plan, supervisor
+from trainer_core.base_model import source
+from trainer_core.command_runner import CommandContext
+from trainer_core.config import Config, to_dict
+from trainer_core.data.tokenizing import tokenizer_files
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.remote import ssh
+from trainer_core.remote.host import RemoteHost
+from trainer_core.remote.session import Reconnecting, Session
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RemoteRecord, RunDir
+from trainer_core.system import files
+
+_SIGNAL_OFFSET: Final = 128  # exit code of shells for a signal
+
+
+def check(name: str, folder: str, job: CommandContext) -> None:
+    """Report on another machine. Raises `remote.…`."""
+    job.run_context.set_phase("connecting")
+    job.run_context.emit(RemoteHost(name, folder, job.run_context).check())
+    job.run_context.set_phase("done")
+
+
+def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext) -> None:
+    """Start a run on another machine, follow it to its end and bring it here.
+
+    Raises `remote.…` and what `run_plan.plan_run` raises. Until the run has started, a stop leaves nothing of it.
+    """
+    plan = run_plan.plan_run(flags)
+    plan.run.create()
+    with run_dir.lock(plan.run):
+        host = _connect(name, folder, job)
+        config, paths = _send_files(plan.config, host, job)
+        there = f"{host.root}/runs/{plan.run.path.name}"
+        record = RemoteRecord(name, folder, there, paths)
+        with files.translate_os_errors(plan.run.path):
+            files.write_atomic(plan.run.remote, msgspec.json.encode(record))
+        plan.run.write_config(plan.config)
+        file = f"{there}/keeper/config.yaml"
+        text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+        _start(host, there, ["--run-dir", there, "--config", file], {file: text})
+        with Session(host, there, plan.run, job) as session:
+            _finish(session, host, record, plan.run, job)
+
+
+def resume(reference: str, job: CommandContext) -> None:
+    """Follow a run that another machine trains, resume it there if it has ended early, and bring it here.
+
+    Raises `run.not_found`, `remote.not_remote` and `remote.…`.
+    """
+    run = run_dir.find_run(reference, run_dir.runs_root())
+    record = run_dir.read_remote(run)
+    if record is None:
+        raise TraindeckError("remote.not_remote", path=str(run.path))
+    with run_dir.lock(run):
+        host = _connect(record.host, record.folder, job)
+        with Session(host, record.there, run, job) as session:
+            end = session.catch_up()
+            if not end["running"] and _is_finished(run):
+                _fetch(host, record, run, job)
+                return
+            if not end["running"]:
+                _start(host, record.there, ["--resume", record.there])
+            _finish(session, host, record, run, job)
+
+
+def fetch(reference: str, job: CommandContext) -> None:
+    """Bring what a run on another machine has written until now. Raises as `resume`."""
+    run = run_dir.find_run(reference, run_dir.runs_root())
+    record = run_dir.read_remote(run)
+    if record is None:
+        raise TraindeckError("remote.not_remote", path=str(run.path))
+    _fetch(_connect(record.host, record.folder, job), record, run, job)
+
+
+def _connect(name: str, folder: str, job: CommandContext) -> RemoteHost:
+    """Check a machine, and install Traindeck there if necessary."""
+    context = job.run_context
+    host = RemoteHost(name, folder, context)
+    context.set_phase("connecting")
+    host.check()
+    Reconnecting(context, name, context.poll).run(host.install)
+    return host
+
+
+def _send_files(config: Config, host: RemoteHost, job: CommandContext) -> tuple[Config, dict[str, str]]:
+    """The configuration with paths of the other machine, and these paths: there → here."""
+    context, sent = job.run_context, dict[str, str]()
+    reconnecting = Reconnecting(context, host.name, context.poll)
+
+    def send(path: str, root: Path, names: Sequence[str]) -> str:
+        there = f"{reconnecting.run(lambda: host.upload(root, names), 'uploading')}/{names[0]}"
+        sent[there] = path
+        return there
+
+    def send_data(path: str) -> str:
+        found = Path(path).expanduser().absolute()
+        return path if path.startswith("builtin:") else send(path, found.parent, [found.name])
+
+    base = source.find_folder(config.base_model) if config.base_model else None
+    if base is not None and config.method != "full":  # its checkpoints would name a folder there
+        raise TraindeckError("remote.local_base", path=str(base), method=config.method)
+    changes: dict[str, Any] = {
+        "data": [send_data(path) for path in config.data],
+        "validation_data": [send_data(path) for path in config.validation_data],
+        "cache_dir": "",
+    }
+    if base is not None:
+        changes["base_model"] = send(config.base_model, base.parent, [base.name])
+    if config.tokenizer:
+        file = tokenizer_files.find_tokenizer(config.tokenizer).absolute()
+        companions = [name for name in tokenizer_files.COMPANION_FILES if (file.parent / name).is_file()]
+        changes["tokenizer"] = send(config.tokenizer, file.parent, [file.name, *companions])
+    return msgspec.structs.replace(config, **changes), sent
+
+
+def _start(host: RemoteHost, there: str, arguments: list[str], write: dict[str, str] | None = None) -> None:
+    with host.trainer("remote", "start", there, *arguments, write=write) as connection:
+        for line in ssh.read_lines(connection):
+            sys.stderr.write(f"{line}\n")
+
+
+def _finish(session: Session, host: RemoteHost, record: RemoteRecord, run: RunDir, job: CommandContext) -> None:
+    """Follow a run to its end and bring it here."""
+    end = session.follow()
+    for line in end["unrecorded"]:
+        job.relay(f"{line}\n".encode())
+    sys.stderr.write(end["stderr"])
+    code, ending = end["exit_code"], session.ending
+    if code is None and ending is None:
+        raise TraindeckError("remote.killed", host=host.name)
+    if code is None:  # the trainer has saved when its keeper was killed
+        code = ending.exit_code if isinstance(ending, protocol.Error) else ExitCode.STOPPED
+    if not end["unrecorded"]:
+        _fetch(host, record, run, job)
+    job.exit_code = code if code >= 0 else _SIGNAL_OFFSET - code
+
+
+def _is_finished(run: RunDir) -> bool:
+    ending = supervisor.read_final_event(run.events, 0)
+    return isinstance(ending, protocol.Done) and ending.reason in ("finished", "early_stop")
+
+
+def _fetch(host: RemoteHost, record: RemoteRecord, run: RunDir, job: CommandContext) -> None:
+    reconnecting = Reconnecting(job.run_context, host.name, job.run_context.poll)
+    reconnecting.run(lambda: host.fetch(record.there, run, record.paths), "downloading")

@@ -1,0 +1,250 @@
+"""The other machine: checks it, installs Traindeck there, and copies files in both directions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from trainer_core import protocol
+from trainer_core.data.cache import ContentHashes
+from trainer_core.messages import TraindeckError
+from trainer_core.progress import Reporter
+from trainer_core.remote import keeper, ssh
+from trainer_core.remote.ssh import Connection
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.system import files, yaml_files
+
+DEFAULT_FOLDER: Final = "~/traindeck"
+_PROGRAM: Final = (
+    "app", "launcher", "presets", "trainer_core", "train_gpu.py", "train_gpu.sh", "pyproject.toml", "constraints.txt",
+)  # fmt: skip
+_PROGRAM_ROOT: Final = Path(__file__).resolve().parents[2]
+_FETCHING: Final = ".fetching"  # folder of incomplete files in a run
+_MIN_PYTHON: Final = (3, 6)  # of the launcher, which finds or asks for a newer one
+_NEEDED_BYTES: Final = 8 * 2**30  # an installation with CUDA
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileToSend:
+    """A file and its name on the other machine, with slashes."""
+
+    path: Path
+    name: str
+    size: int
+    digest: str  # as of `ContentHashes`
+
+
+class RemoteHost:
+    """A machine by its name for ssh, and Traindeck's folder there, below which everything is."""
+
+    def __init__(self, name: str, folder: str, reporter: Reporter) -> None:
+        self.name, self.folder, self._reporter = name, folder, reporter
+        self._found: dict[str, Any] = {}  # answer of `check`
+
+    # --- check and installation -------------------------------------------------------------------------
+
+    def check(self) -> protocol.RemoteCheck:
+        """Python, GPUs, disk and Traindeck on the other machine. Raises `remote.…`."""
+        found = self._found = ssh.request(self.name, "check", root=self.folder)
+        if tuple(map(int, found["version"].split("."))) < _MIN_PYTHON:
+            raise TraindeckError("remote.no_python", host=self.name, reason=f"Python {found['version']}")
+        return protocol.RemoteCheck(
+            host=self.name,
+            folder=found["root"],
+            python=found["version"],
+            gpus=found["gpus"],
+            free=found["free"],
+            installed=found["installed"] and bool(found["own"] or found["key"]),
+        )
+
+    @property
+    def root(self) -> str:
+        return str(self._found["root"])
+
+    def install(self) -> None:
+        """Install this version of Traindeck, unless it is there. `check` comes first. Raises `remote.…`.
+
+        An installation of the user's, such as a clone in the folder, is used as it is.
+        """
+        found, key = self._found, ""
+        if not found["own"]:
+            program = list(_list_files(_PROGRAM_ROOT, _PROGRAM, _hash))
+            key = _set_key(program)
+        if found["installed"] and key == found["key"]:
+            return
+        if not found["installed"] and found["free"] < _NEEDED_BYTES:
+            needed, free = _NEEDED_BYTES >> 20, found["free"] >> 20
+            raise TraindeckError("remote.disk_full", host=self.name, needed_mib=needed, free_mib=free)
+        with self._reporter.phase("installing"):
+            if key:
+                self._send(program)
+                ssh.request(self.name, "install", root=self.root, key=key)
+            with self._execute(["sh", "train_gpu.sh", "setup"]) as setup:
+                for line in ssh.read_lines(setup):
+                    sys.stderr.write(f"{line}\n")
+                    self._reporter.poll()
+            if key:
+                with self._execute(["true"], {f"{found['program']}/.ready": key}) as marking:
+                    list(ssh.read_lines(marking))
+
+    def _execute(self, command: list[str], write: dict[str, str] | None = None) -> Connection:
+        """Run a command in the program's folder, after writing files there."""
+        request = {
+            "action": "execute",
+            "command": command,
+            "folder": self._found["program"],
+            "environment": {"TRAINDECK_HOME": self.root, "PYTHONPATH": self._found["program"], "PYTHONUTF8": "1"},
+            "write": write or {},
+        }
+        return Connection(self.name, request)
+
+    def trainer(self, *arguments: str, write: dict[str, str] | None = None) -> Connection:
+        """Run a command of `trainer_core`."""
+        return self._execute([self._found["python"], "-u", "-P", "-m", "trainer_core", *arguments], write)
+
+    # --- files to the other machine -----------------------------------------------------------------------
+
+    def upload(self, root: Path, names: Sequence[str]) -> str:
+        """Send files and folders of `root`, unless their content is there. Returns the folder there that has them.
+
+        Raises `remote.…`.
+        """
+        total = sum(files.folder_size(root / name) for name in names)
+        hashes = ContentHashes(run_dir.home() / "cache", self._reporter, total)
+        sent = list(_list_files(root, names, hashes.get))
+        hashes.save()
+        return self._send(sent)
+
+    def _send(self, sent: list[FileToSend]) -> str:
+        """Send the files that are missing; a lost connection is continued. Returns their folder."""
+        listed = [[file.name, file.size, file.digest] for file in sent]
+        request = {"action": "put", "root": self.root, "key": _set_key(sent), "files": listed}
+        paths = {file.digest: file.path for file in sent}
+        with Connection(self.name, request) as connection:
+            answer = connection.answer()
+            total = sum(size - start for _, start, size in answer["missing"])
+            done = 0
+            for digest, start, size in answer["missing"]:
+                with paths[digest].open("rb") as file:
+                    file.seek(start)
+                    left = size - start
+                    while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
+                        connection.write(chunk)
+                        left, done = left - len(chunk), done + len(chunk)
+                        self._reporter.progress("uploading", done, total, "bytes")
+                        self._reporter.poll()
+                if left:  # it became shorter meanwhile
+                    raise TraindeckError("remote.changed", host=self.name)
+            return str(connection.answer()["path"])
+
+    # --- files from the other machine -----------------------------------------------------------------------
+
+    def fetch(self, there: str, run: RunDir, paths: dict[str, str]) -> None:
+        """Bring the files of a run here, but those that are here. `paths`: of data, there → here.
+
+        Checkpoints appear when they are complete and equal their manifests. An interrupted transfer is continued.
+        Raises `remote.…`.
+        """
+        area = run.path / _FETCHING
+        known = (folder.name for folder in checkpoint_dir.list_checkpoints(run.checkpoints))
+        skip = [run.events.name, run.lock.name, keeper.FOLDER, *known]
+        have = {**_list_versions(run.path), **_list_versions(area)}
+        request = {"action": "fetch", "run": there, "skip": skip, "have": have}
+        with Connection(self.name, request) as connection:
+            total, done = int(connection.answer()["bytes"]), 0
+            while "name" in (entry := connection.answer()):
+                for amount in _receive(connection, area, entry):
+                    done += amount
+                    self._reporter.progress("downloading", done, total, "bytes")
+                    self._reporter.poll()
+        with files.translate_os_errors(run.path):
+            self._keep(area, run, paths)
+
+    def _keep(self, area: Path, run: RunDir, paths: dict[str, str]) -> None:
+        """Move what was received into the run's folder."""
+        for folder in checkpoint_dir.list_checkpoints(area / run.checkpoints.name):
+            if problem := checkpoint_dir.find_problem(folder):
+                files.remove_tree(folder)
+                raise TraindeckError("remote.damaged", host=self.name, path=folder.name, reason=problem)
+            run.checkpoints.mkdir(exist_ok=True)
+            files.replace(folder, run.checkpoints / folder.name)
+        for file in [entry for entry in area.rglob("*") if entry.is_file()]:
+            target = run.path / file.relative_to(area)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target == run.config:
+                _localize(file, paths)
+            files.replace(file, target)
+        files.remove_tree(area)
+
+
+def _list_files(root: Path, names: Sequence[str], digest: Callable[[Path], str]) -> Iterator[FileToSend]:
+    """Files below `names` in `root`, without hidden ones."""
+    for name in names:
+        for file in [root / name] if (root / name).is_file() else sorted((root / name).rglob("*")):
+            short = file.relative_to(root)
+            hidden = any(part[0] == "." or part == "__pycache__" for part in short.parts[1:])
+            if file.is_file() and not hidden:
+                yield FileToSend(file, short.as_posix(), file.stat().st_size, digest(file))
+
+
+def _hash(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _set_key(sent: list[FileToSend]) -> str:
+    """Hash of the names and contents of files."""
+    listed = json.dumps(sorted((file.name, file.digest) for file in sent))
+    return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+
+def _list_versions(folder: Path) -> dict[str, list[int]]:
+    """Size and modification time (whole seconds) of files, by name with slashes."""
+    found: dict[str, list[int]] = {}
+    for file in folder.rglob("*"):
+        short = file.relative_to(folder)
+        if file.is_file() and short.parts[0] != _FETCHING:
+            status = file.stat()
+            found[short.as_posix()] = [status.st_size, int(status.st_mtime)]
+    return found
+
+
+def _receive(connection: Connection, area: Path, entry: dict[str, Any]) -> Iterator[int]:
+    """Receive a file from `start` on; yields amounts. What was received before a failure stays for the next time."""
+    path = area.joinpath(*str(entry["name"]).split("/"))
+    if not path.resolve().is_relative_to(area.resolve()):
+        raise TraindeckError("remote.failed", host="", reason=str(entry["name"]))
+    left = int(entry["size"]) - int(entry["start"])
+    with files.translate_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if entry["start"] else "wb") as file:
+            try:
+                file.seek(entry["start"])
+                while left:
+                    chunk = connection.stdout.read1(min(_CHUNK_BYTES, left))
+                    if not chunk:
+                        raise connection.failure()
+                    file.write(chunk)
+                    left -= len(chunk)
+                    yield len(chunk)
+            finally:
+                file.flush()
+                os.utime(path, (entry["changed"], entry["changed"]))
+
+
+def _localize(config: Path, paths: dict[str, str]) -> None:
+    """Write paths of this machine into config.yaml."""
+    values = yaml_files.read(config)
+    for name, value in values.items():
+        if isinstance(value, str | list):
+            values[name] = paths.get(value, value) if isinstance(value, str) else [paths.get(one, one) for one in value]
+    config.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
