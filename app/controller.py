@@ -25,6 +25,7 @@ from app.help.help_controller import HelpController
 from app.pages.page import ShownRun
 from app.pages.queue.queue_controller import QueueController
 from app.pages.setup.form import SetupForm, StartBlocker
+from app.pages.setup.machine_controller import MachineController
 from app.pages.setup.setup_controller import SetupController
 from app.services import desktop_shell
 from app.services.preview_job import CheckJob, DataPreviewJob
@@ -88,6 +89,7 @@ class Controller(QObject):
             self.form, window, self._settings, self.active_run, self.check_job, self.preview_job,
             start_run=self.start_run, find_blocker=self._find_blocker, history=self._history,
         )  # fmt: skip
+        self.machine_controller = MachineController(self.form, window, self._settings, self._settings_store.save)
         self._refresh_throttle = RefreshThrottle()
         self._timer = QTimer(self, interval=self._refresh_throttle.interval_ms)
         self._timer.timeout.connect(self._on_tick)
@@ -261,7 +263,8 @@ class Controller(QObject):
             desktop_shell.copy_text(command_line.terminal_command(arguments, shell, python=python, base_folder=home()))
 
     def _train_arguments(self, run_dir: str) -> list[str]:
-        return command_line.train_arguments(self.form.preset, self.form.changes(), self.form.data, run_dir)
+        arguments = command_line.train_arguments(self.form.preset, self.form.changes(), self.form.data, run_dir)
+        return command_line.remote_arguments(arguments, self.form.machine)
 
     def _on_run_starting(self) -> None:
         self._run_viewer.close()
@@ -314,7 +317,7 @@ class Controller(QObject):
         """Display the current state everywhere."""
         window, machine = self.window, self.active_run.machine
         self.render_run_bar()
-        window.set_run_name(Path(machine.run_dir).name)
+        window.set_run_name(formatting.format_run_name(Path(machine.run_dir).name, self.active_run.host))
         window.setup.display(training=not machine.can_start)
         if not self._first_paint_done:
             return

@@ -14,6 +14,8 @@ from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunReque
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 
 
 class ActiveRun(QObject):
@@ -31,6 +33,8 @@ class ActiveRun(QObject):
         self.process = process or TrainerProcess(self)
         self.record = RunRecord()
         self.stop_requested = False  # by the user; the process may end for another reason
+        self.host = ""  # the other machine that trains; empty: this one
+        self._trainer_started = False
         self.process.event_received.connect(self.handle_event)
         self.process.output_received.connect(lambda text: self.record.log.add_output(text, time.time()))
         self.process.finished.connect(self._on_finished)
@@ -48,9 +52,11 @@ class ActiveRun(QObject):
         self._launch(command_line.resume_arguments(str(path)), path, record, has_checkpoint=has_checkpoint)
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
-        self.record, self.stop_requested = record, False
+        self.record, self.stop_requested, self._trainer_started = record, False, False
+        remote = run_dir.read_remote(RunDir(path))
+        self.host = arguments[2] if arguments[:2] == ["remote", "train"] else remote.host if remote else ""
         self.about_to_start.emit()
-        self._update_state(ProcessStarted(str(path), has_checkpoint, record.training_time))
+        self._update_state(ProcessStarted(str(path), has_checkpoint, record.training_time, bool(self.host)))
         self.process.start(arguments)
 
     # --- user requests -------------------------------------------------------------------------------------
@@ -109,6 +115,7 @@ class ActiveRun(QObject):
     def handle_event(self, event: AnyEvent) -> None:
         """Process an event. Emits `event_received`, but not for measurements, except for steps without a loss."""
         self.record.add(event)
+        self._trainer_started = self._trainer_started or isinstance(event, protocol.Hello | protocol.Step)
         if self.machine.feed(event, time.monotonic()):
             self.state_changed.emit()
         if type(event) not in METRIC_EVENTS or (isinstance(event, protocol.Step) and event.loss is None):
@@ -118,14 +125,22 @@ class ActiveRun(QObject):
     def _update_state(self, event: RunInput) -> None:
         changed = self.machine.feed(event, time.monotonic())
         if self.machine.state is RunState.KILLING:
-            self.process.kill()
+            self._kill(again=not changed)
         if changed or event is not RunRequest.TICK:
             self.state_changed.emit()
+
+    def _kill(self, *, again: bool) -> None:
+        """Kill the trainer; on another machine, a second Stop does."""
+        if not (self.host and self._trainer_started):
+            self.process.kill()
+        elif not again:
+            self.process.send(protocol.Stop())
 
     def _on_finished(self, outcome: ProcessOutcome) -> None:
         stopping = self.machine.state in (RunState.STOPPING, RunState.KILLING)
         self._update_state(ProcessExited(outcome.exit_code, outcome.crashed))
-        if not stopping and self.machine.state in (RunState.FAILED, RunState.CRASHED):
+        # On another machine, the trainer's keeper has restarted it.
+        if not self.host and not stopping and self.machine.state in (RunState.FAILED, RunState.CRASHED):
             error = self.machine.last_error.code if self.machine.last_error else ""
             self.auto_restart.on_exited(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
         self.ended.emit(outcome)

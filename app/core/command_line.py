@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from app.core.settings import RemoteMachine
 from trainer_core import config
 from trainer_core.presets import Preset
+from trainer_core.runs.run_dir import RunDir, read_remote
 
 Shell = Literal["powershell", "cmd", "bash"]
 SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win32" else ("bash",)
@@ -52,8 +54,17 @@ def config_arguments(preset: Preset | None, changes: Mapping[str, Any], data: Se
     return arguments
 
 
+def remote_arguments(arguments: Sequence[str], machine: RemoteMachine | None) -> list[str]:
+    """Arguments of `train` for another machine; None: this one."""
+    if machine is None:
+        return list(arguments)
+    return ["remote", "train", machine.host, f"--folder={machine.folder}", *arguments[1:]]
+
+
 def resume_arguments(run_dir: str) -> list[str]:
-    """`train --resume RUN_DIR`: the run has its own configuration."""
+    """`train --resume RUN_DIR`: the run has its own configuration. The same for a run on another machine."""
+    if read_remote(RunDir(Path(run_dir))) is not None:
+        return ["remote", "resume", run_dir]
     return ["train", "--resume", run_dir]
 
 

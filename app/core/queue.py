@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from app.core.run_state import RunState, RunStateMachine
-from app.core.settings import config_folder
+from app.core.settings import RemoteMachine, config_folder
 from trainer_core import error_codes
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
@@ -42,6 +42,7 @@ class QueueItem(msgspec.Struct, kw_only=True):
     preset: str
     changes: dict[str, Any] = {}  # knobs that differ from the preset, by name
     data: list[str] = []
+    machine: RemoteMachine | None = None  # that trains it; None: this one
     state: QueueItemState = "waiting"
     run_dir: str = ""  # empty until it is started
     exit_code: int | None = None
@@ -60,10 +61,13 @@ class QueueItem(msgspec.Struct, kw_only=True):
         return self.state in ("failed", "stopped", "interrupted") and self.has_checkpoint and bool(self.run_dir)
 
 
-def new_item(name: str, preset: str, changes: dict[str, Any], data: Sequence[str]) -> QueueItem:
+def new_item(
+    name: str, preset: str, changes: dict[str, Any], data: Sequence[str], machine: RemoteMachine | None = None
+) -> QueueItem:
     return QueueItem(
-        id=os.urandom(6).hex(), name=name, preset=preset, changes=dict(changes), data=list(data), added=time.time()
-    )
+        id=os.urandom(6).hex(), name=name, preset=preset, changes=dict(changes), data=list(data), machine=machine,
+        added=time.time(),
+    )  # fmt: skip
 
 
 class _QueueFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,7 +161,7 @@ class RunQueue:
         copies = []
         for item in [item for item in self.items if item.id in ids]:
             name = unique_name(item.name, taken | {known.name for known in self.items})
-            copy = new_item(name, item.preset, item.changes, item.data)
+            copy = new_item(name, item.preset, item.changes, item.data, item.machine)
             self.items.insert(self.items.index(item) + 1, copy)
             copies.append(copy)
         self.save()
@@ -190,7 +194,7 @@ class RunQueue:
         for item in self.items:
             if item.id in ids and item.state not in ("waiting", "running"):
                 name = unique_name(item.name, taken | self.waiting_names())
-                fresh = new_item(name, item.preset, item.changes, item.data)
+                fresh = new_item(name, item.preset, item.changes, item.data, item.machine)
                 fresh.id = item.id
                 self.items[self.items.index(item)] = fresh
         self.save()

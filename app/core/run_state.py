@@ -58,6 +58,10 @@ _STATE_BY_PHASE: Final[dict[PhaseName, RunState]] = {
     "saving": RunState.SAVING,
     "paused": RunState.PAUSED,
     "stopping": RunState.STOPPING,
+    "connecting": RunState.PREPARING,
+    "installing": RunState.PREPARING,
+    "uploading": RunState.PREPARING,
+    "downloading": RunState.SAVING,
 }
 _FAILURE_EXIT_CODES: Final = frozenset(
     {ExitCode.USAGE, ExitCode.DATA, ExitCode.OUT_OF_MEMORY, ExitCode.DEVICE, ExitCode.DISK_FULL}
@@ -73,6 +77,7 @@ class ProcessStarted:
     run_dir: str = ""
     has_checkpoint: bool = False  # to resume from
     training_time: TrainingTime = field(default_factory=TrainingTime)  # of earlier processes
+    is_remote: bool = False  # the process follows a run on another machine, without deadlines: it may be disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class RunStateMachine:
         self.pause_until: float | None = None  # end of the pause, Unix time
         self.resume_pending = False
         self.killed = False
+        self._is_remote = False
         self._training_time = TrainingTime()
         self._previous_elapsed_s = 0.0  # part of elapsed_s: earlier processes
         self._now = 0.0
@@ -187,12 +193,15 @@ class RunStateMachine:
         self._reset()
         self.state = RunState.STARTING
         self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
+        self._is_remote = event.is_remote
         self._training_time = event.training_time
         self.elapsed_s = self._previous_elapsed_s = event.training_time.seconds
         self._now = now
 
     def _on_hello(self, event: protocol.Hello) -> None:
-        self.run_dir = event.run_dir or self.run_dir
+        if not self._is_remote:  # there it is another folder
+            self.run_dir = event.run_dir or self.run_dir
+        self.last_error = None  # the trainer was restarted
         max_steps = event.config.get("max_steps")
         self.total_steps = max_steps if isinstance(max_steps, int) else 0
         before = self._previous_elapsed_s
@@ -266,11 +275,12 @@ class RunStateMachine:
 
     def _extend_deadline(self) -> None:
         """The trainer works on a requested stop."""
-        if self._stop_requested_at is not None and not self._is_over:
+        if self._stop_requested_at is not None and not self._is_over and not self._is_remote:
             self._deadline = self._now + self._stop_timeout_s
 
     def _expect_exit(self) -> None:
-        self._deadline = self._now + EXIT_TIMEOUT_S
+        if not self._is_remote:
+            self._deadline = self._now + EXIT_TIMEOUT_S
 
     def _kill(self) -> None:
         self.state = RunState.KILLING

@@ -24,6 +24,13 @@ ThemeSetting = Literal["system", "light", "dark"]
 MAX_RECENT: Final = 12
 
 
+class RemoteMachine(msgspec.Struct, frozen=True):
+    """A machine to train on."""
+
+    host: str  # as ssh calls it
+    folder: str  # of Traindeck there
+
+
 class Settings(msgspec.Struct, kw_only=True):
     """Stored settings. To store more, add a field with a default."""
 
@@ -33,6 +40,8 @@ class Settings(msgspec.Struct, kw_only=True):
     data: list[str] = []  # paths of the last run
     recent_data: list[str] = []  # newest first
     recent_models: list[str] = []  # folders of base models, newest first
+    machines: list[RemoteMachine] = []
+    machine: RemoteMachine | None = None  # to train on; None: this one
     values: dict[str, Any] = {}  # knobs that the user changed, by name
     welcome: bool = True  # show the welcome page if there are no runs
     path: bool = True  # show the four steps above the setup

@@ -202,6 +202,11 @@ def format_position(machine: RunStateMachine) -> str:
     return tr("common.step_lower", step=step) if machine.step else ""
 
 
+def format_run_name(name: str, host: str) -> str:
+    """Name of a run, with the other machine that trains it."""
+    return tr("common.name_on_host", name=name, host=host) if host else name
+
+
 def format_stored_run_state(state: str) -> str:
     """State of a run on disk (`run_dir.RunState`)."""
     return _translate_name("state", state)

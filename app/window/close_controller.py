@@ -56,6 +56,12 @@ class CloseController(QObject):
         if QSystemTrayIcon.isSystemTrayAvailable():
             keep_button = box.addButton(tr("common.keep_training_in_tray"), QMessageBox.ButtonRole.AcceptRole)
             keep_button.clicked.connect(self._keep_in_tray)
+        if self._active_run.host:
+            leave_button = box.addButton(
+                tr("common.close_while_host_trains", host=self._active_run.host), QMessageBox.ButtonRole.AcceptRole
+            )
+            leave_button.setObjectName("closeAndContinue")
+            leave_button.clicked.connect(self._close)
         stop_button = box.addButton(tr("common.stop_and_save"), QMessageBox.ButtonRole.DestructiveRole)
         stop_button.setObjectName("stopAndSave")
         stop_button.clicked.connect(self._stop_and_close)

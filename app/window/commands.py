@@ -31,6 +31,7 @@ _RUN: Final[tuple[_Command, ...]] = (
     _SEPARATOR,
 )
 _RUN_END: Final[tuple[_Command, ...]] = (
+    ("machines", "window.other_machines", "Ctrl+Shift+M"),
     ("tensorboard", "window.open_in_tensorboard", "Ctrl+Shift+V"),
     ("run_folder", "window.open_run_folder", "Ctrl+Shift+O"),
     ("runs_folder", "window.open_runs_folder", "Ctrl+Shift+R"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from trainer_core import presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter
 from trainer_core.remote import ssh
-from trainer_core.remote.host import RemoteHost
+from trainer_core.remote.host import RemoteHost, _receive
 from trainer_core.runs import checkpoint_dir, file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process
@@ -243,6 +244,8 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     assert failure.value.code == "remote.damaged"
     assert checkpoint_dir.list_checkpoints(here.checkpoints) == []
     weights.write_bytes(content)
+    with pytest.raises(TraindeckError):
+        next(_receive(Mock(), here.path, {"name": "../../x", "start": 0, "size": 1, "changed": 0}))
     part = here.path / ".fetching" / "checkpoints" / folder.name / weights.name
     part.parent.mkdir(parents=True)
     part.write_bytes(content[:1000])

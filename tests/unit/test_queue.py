@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.core.queue import QueueItem, RunQueue, new_item
+from app.core.settings import RemoteMachine
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import file_locks
 from trainer_core.runs.run_dir import unique_name
@@ -46,6 +47,15 @@ def test_order_and_failure_policy_are_restored(queue: RunQueue) -> None:
     assert names(reopened) == "abdc"
     assert reopened.after_failure == "hold"
     assert reopened.items == queue.items
+
+
+def test_an_item_its_copies_and_a_requeued_one_keep_their_machine(queue: RunQueue) -> None:
+    machine = RemoteMachine("gpu-box", "~/训练")
+    queue.items = [new_item("a", "quickstart", {}, [], machine)]
+    queue.duplicate({queue.items[0].id}, set())
+    queue.items[0].state = "done"
+    queue.requeue({queue.items[0].id}, set())
+    assert [item.machine for item in reopen(queue).items] == [machine, machine]
 
 
 def test_a_running_item_is_interrupted_after_a_restart(queue: RunQueue) -> None:

@@ -214,6 +214,24 @@ def test_a_finished_trainer_that_does_not_exit_is_killed() -> None:
     assert machine.state is RunState.FINISHED
 
 
+def test_a_run_on_another_machine_has_no_deadlines_and_keeps_its_folder_when_its_trainer_is_restarted() -> None:
+    machine = RunStateMachine()
+    machine.feed(ProcessStarted("runs/here", is_remote=True), 0.0)
+    failed = protocol.Error(code="device.failed", exit_code=6)
+    for event in (hello(run_dir="/there/runs/a"), phase("training"), step(1), failed, phase("connecting")):
+        machine.feed(event, 0.0)
+    machine.feed(RunRequest.TICK, 10_000.0)
+    assert machine.state is RunState.PREPARING
+    for again in (hello(run_dir="/there/runs/a"), phase("training"), step(2)):
+        machine.feed(again, 10_000.0)
+    assert (machine.run_dir, machine.last_error, machine.state) == ("runs/here", None, RunState.TRAINING)
+    machine.feed(RunRequest.STOP, 10_000.0)
+    machine.feed(RunRequest.TICK, 20_000.0)
+    assert machine.state is RunState.STOPPING
+    machine.feed(RunRequest.STOP, 20_000.0)
+    assert machine.state is RunState.KILLING
+
+
 def test_the_error_of_a_failed_run_is_stored() -> None:
     machine = training_machine()
     machine.feed(protocol.Error(code="disk.full", params={"path": "D:"}, detail="ENOSPC", exit_code=7), 1.0)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.core import command_line
+from app.core.settings import RemoteMachine
 from trainer_core import cli, config, presets, run_plan
 from trainer_core.config import ConfigLayer
 from trainer_core.messages import TraindeckError
@@ -22,6 +23,16 @@ def test_only_values_that_differ_from_the_preset_become_arguments() -> None:
     changed = {**preset.knobs, "batch_size": preset.knobs["batch_size"] + 1}
     expected = ["train", "--preset", "cpu", "--batch-size", str(changed["batch_size"])]
     assert command_line.train_arguments(preset, changed) == expected
+
+
+def test_a_run_on_another_machine_has_the_same_arguments_and_is_resumed_there(tmp_path: Path) -> None:
+    arguments = command_line.train_arguments(presets.load("cpu"), {"batch_size": 3}, ["a.txt"], "runs/a")
+    remote = command_line.remote_arguments(arguments, RemoteMachine("gpu-box", "~/训练"))
+    assert remote == ["remote", "train", "gpu-box", "--folder=~/训练", *arguments[1:]]
+    assert command_line.remote_arguments(arguments, None) == arguments
+    assert command_line.resume_arguments(str(tmp_path)) == ["train", "--resume", str(tmp_path)]
+    (tmp_path / "remote.json").write_text('{"host": "gpu-box", "folder": "f", "there": "f/runs/a"}', encoding="utf-8")
+    assert command_line.resume_arguments(str(tmp_path)) == ["remote", "resume", str(tmp_path)]
 
 
 def test_values_are_compared_after_conversion() -> None:

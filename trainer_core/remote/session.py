@@ -52,8 +52,8 @@ class Reconnecting:
                 self._wait(str(error.params["reason"]))
 
     def _wait(self, reason: str) -> None:
-        self._context.warn("remote.connection_lost", host=self._host, reason=reason, seconds=round(self._delay))
         self._context.emit(protocol.Phase(phase="connecting"))
+        self._context.warn("remote.connection_lost", host=self._host, reason=reason, seconds=round(self._delay))
         until = time.monotonic() + self._delay
         self._delay = min(2 * self._delay, _MAX_DELAY_S)
         while time.monotonic() < until:

@@ -93,13 +93,13 @@ class QueueController(QObject):
         elif self.is_open:
             stamped = new_run_path(self._history.root, preset.name).name
             name = unique_name(self.form.run_name or stamped, self.taken_names())
-            self._enqueue([new_item(name, preset.name, self.form.changes(), self.form.data)])
+            self._enqueue([new_item(name, preset.name, self.form.changes(), self.form.data, self.form.machine)])
 
     def add_sweep(self, planned: list[PlannedRun]) -> None:
         """Add all runs of a sweep to the queue."""
         if self.is_open:
-            preset, data = self.form.preset.name, self.form.data
-            self._enqueue([new_item(run.name, preset, run.changes, data) for run in planned])
+            preset, data, machine = self.form.preset.name, self.form.data, self.form.machine
+            self._enqueue([new_item(run.name, preset, run.changes, data, machine) for run in planned])
 
     def _enqueue(self, items: list[QueueItem]) -> None:
         self.apply(lambda: self.queue.add(items))
@@ -130,6 +130,7 @@ class QueueController(QObject):
             self._show_error(error)
             return
         self.form.set_run_name(item.name)
+        self.form.set_machine(item.machine)
 
     def on_run_moved(self, old: Path, new: Path | None) -> None:
         """A run folder was renamed, or deleted (None)."""
@@ -259,6 +260,7 @@ class QueueController(QObject):
             others = {other.name for other in self.queue.waiting if other is not item}
             path = self._history.root / unique_name(item.name, others, self._history.root)
             arguments = command_line.train_arguments(preset, item.changes, item.data, str(path))
+            arguments = command_line.remote_arguments(arguments, item.machine)
         except TraindeckError as error:
             item.error, item.params, item.started = error.code, dict(error.params), time.time()
             item.state = "failed"  # waits no longer

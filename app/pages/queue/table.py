@@ -17,12 +17,16 @@ from app.widgets.basic import placeholder_label, plain_tooltip
 from app.widgets.table import Column, Index, Role, RowTable, TableModel
 
 
+def _format_name(item: QueueItem) -> str:
+    return formatting.format_run_name(item.name, item.machine.host if item.machine else "")
+
+
 class QueueModel(TableModel[QueueItem]):
     """Items of the queue, and the progress of the running one."""
 
     def __init__(self, palette: Palette) -> None:
         columns: dict[str, Column[QueueItem]] = {
-            "name": Column("queue.name", lambda item: item.name, 160),
+            "name": Column("queue.name", _format_name, 160),
             "state": Column("queue.state", lambda item: format_item_state(item, restarting=self.is_restarting), 92),
             "settings": Column("queue.settings", format_changes),
             "data": Column("common.data", lambda item: formatting.format_data_sources(item.data), 230, 760),

@@ -32,7 +32,7 @@ def _format_steps(row: RunRow) -> str:
 
 RUN_COLUMNS: Final[dict[str, Column[RunRow]]] = {
     "shown": Column("runs.shown_in_plots", lambda _: "", _MIN_WIDTH),
-    "name": Column("runs.name", lambda row: row.run.name),
+    "name": Column("runs.name", lambda row: formatting.format_run_name(row.run.name, row.run.host)),
     "state": Column("runs.state", lambda row: formatting.format_stored_run_state(row.run.state), 84),
     "step": number_column("runs.step_count", _format_steps, 108),
     "loss": number_column("runs.best_loss", lambda row: formatting.format_loss(row.run.best_loss), 76),
@@ -137,7 +137,9 @@ class RunsProxy(QSortFilterProxyModel):
             return False
         data = (path if path.startswith("builtin:") else Path(path).name for path in row.run.data)
         state = formatting.format_stored_run_state(row.run.state)
-        searched = "\n".join((row.run.name, row.run.preset, *data, *row.notes.tags, row.notes.note, state)).casefold()
+        searched = "\n".join(
+            (row.run.name, row.run.host, row.run.preset, *data, *row.notes.tags, row.notes.note, state)
+        ).casefold()
         return all(word in searched for word in self._words)
 
     def lessThan(self, left: Index, right: Index) -> bool:  # noqa: N802 - Qt's name

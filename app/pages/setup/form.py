@@ -13,6 +13,7 @@ from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QUndoCommand, QUndoStack
 
 from app.core.number_input import format_number, normalize_number
+from app.core.settings import RemoteMachine
 from app.core.sources import BUILTIN_PREFIX
 from app.knob_texts import knob_label
 from app.pages.setup.texts import format_input_error
@@ -97,6 +98,7 @@ class SetupForm(QObject):
         super().__init__(parent)
         preset = presets.load(presets.names()[0])
         self._content = _Content(preset, _data_of(preset))
+        self.machine: RemoteMachine | None = None  # to train on; None: this one. Not undone
         self.kept: tuple[str, ...] = ()  # changed settings that kept their values when the preset was chosen
         self.invalid_knobs: list[str] = []  # in the order of the form
         self.error_finders: dict[str, Callable[[], str]] = {}
@@ -124,6 +126,10 @@ class SetupForm(QObject):
     @property
     def run_name(self) -> str:
         return self._content.run_name
+
+    def set_machine(self, machine: RemoteMachine | None) -> None:
+        self.machine = machine
+        self.changed.emit()
 
     # --- preset, data and name -------------------------------------------------------------------
 

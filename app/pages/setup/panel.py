@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QPushButton, QVBoxLayout, QWidget
 
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
@@ -50,6 +50,7 @@ class SetupPanel(TranslatableWidget):
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
+        self.machine_title, self.machine = label("section"), set_object_name(QComboBox(), "machine")
         self.length = set_object_name(ElidedLabel(), "muted")
         self.all_settings = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
@@ -85,7 +86,7 @@ class SetupPanel(TranslatableWidget):
             [model, self.model],
             [data, self.data],
             [validation, self.validation],
-            [name, self.run_name],
+            [name, self.run_name, self.machine_title, self.machine],
             [settings, *fields, self.all_settings],
         ):
             for widget in widgets:
@@ -135,4 +136,6 @@ class SetupPanel(TranslatableWidget):
             heading.setText(tr(key))
         self.run_name.setPlaceholderText(tr("setup.run_name_default"))
         self.run_name.setAccessibleName(tr("setup.run_name"))
+        self.machine_title.setText(tr("setup.train_on"))
+        self.machine.setAccessibleName(tr("setup.train_on"))
         self.all_settings.setText(tr("setup.all_settings"))
