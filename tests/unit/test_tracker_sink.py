@@ -23,6 +23,7 @@ from trainer_core import protocol, wire
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import TraindeckError, format_message
+from trainer_core.runs import file_locks
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.trackers import TITLES
 from trainer_core.trackers import __main__ as child
@@ -255,31 +256,46 @@ def step(number: int, loss: float) -> protocol.Step:
 
 
 @pytest.mark.parametrize(("can_rewind", "losses"), [(True, [1.0, 5.0, 6.0]), (False, [1.0, 2.0, 3.0])])
-def test_after_a_rollback_steps_are_replaced_or_kept_but_never_doubled(can_rewind: bool, losses: list[float]) -> None:
+def test_after_a_rollback_steps_are_replaced_or_kept_but_never_doubled(
+    tmp_path: Path, can_rewind: bool, losses: list[float]
+) -> None:
     tracker = Memory(can_rewind)
-    log = child._EventLog(tracker, 0, {})
+    log = child._EventLog(tracker, 0, tmp_path / "steps.json")
     back = msgspec.structs.replace(EVENTS[protocol.BadStep], step=31, action="rolled_back")
     for event in (step(10, 1.0), step(20, 2.0), step(30, 3.0), back, step(20, 5.0), step(30, 6.0)):
         log.add(event)
     assert tracker.losses == list(zip((10, 20, 30), losses, strict=True))
 
 
-def test_all_samples_of_a_step_are_logged_by_number() -> None:
-    tracker = Memory(can_rewind=False)
-    log = child._EventLog(tracker, 0, {"sample": 10})
+def test_all_samples_of_a_step_are_logged_by_number(tmp_path: Path) -> None:
+    tracker, path = Memory(can_rewind=False), tmp_path / "steps.json"
+    path.write_text('{"sample": 10}', encoding="ascii")
+    log = child._EventLog(tracker, 0, path)
     for number in (10, 20, 20, 30):
         log.add(msgspec.structs.replace(EVENTS[protocol.Sample], step=number))
     assert tracker.texts == [(20, "sample/1"), (20, "sample/2"), (30, "sample/1")]
 
 
-def test_a_tracker_that_was_off_before_the_resume_gets_the_repeated_steps(run_path: Path) -> None:
-    events: list[protocol.AnyEvent] = []
-    for used, first, last in ((True, 1, 4), (False, 3, 8), (True, 5, 6)):
-        config = {"use_wandb": used}
-        events.append(msgspec.structs.replace(EVENTS[protocol.Hello], config=config, resumed_from_step=first - 1))
-        events += [step(number, 1.0) for number in range(first, last + 1)]
-    RunDir(run_path).events.write_bytes(b"".join(map(protocol.encode, events)))
-    assert child._logged_steps(RunDir(run_path), "wandb") == {"step": 4}
+def test_a_resumed_run_logs_what_its_killed_process_did_not_and_nothing_twice(tmp_path: Path) -> None:
+    tracker = Memory(can_rewind=False)
+    first = child._EventLog(tracker, 0, tmp_path / "steps.json")
+    for number in (1, 2, 3):
+        first.add(step(number, 1.0))
+    resumed = child._EventLog(tracker, 1, tmp_path / "steps.json")
+    for number in (2, 3, 4):
+        resumed.add(step(number, 2.0))
+    assert tracker.losses == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0)]
+
+
+def test_the_next_process_of_a_run_waits_for_the_upload_of_the_last_one(install_wandb: Any, run_path: Path) -> None:
+    install_wandb()
+    tracker = start(run_path)
+    with file_locks.file_lock(run_path / "wandb.lock"):
+        tracker.write(EVENTS[protocol.Eval])
+        time.sleep(1.0)
+        assert not (run_path / "sent.jsonl").exists()
+    tracker.close()
+    assert "eval/loss" in (run_path / "sent.jsonl").read_text(encoding="utf-8")
 
 
 def test_values_that_are_not_finite_are_left_out_and_units_have_paths(run_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import psutil
 from trainer_core.system import files
 
 _READ_RETRY_S: Final = 1.0  # while a virus scanner holds the file
+_WAIT_S: Final = 0.2
 _START_TOLERANCE_S: Final = 2.0  # start times of /proc are rounded to ticks
 
 
@@ -67,6 +69,19 @@ def file_lock(path: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             files.retry_sharing_violation(path.unlink)
+
+
+@contextlib.contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Hold the lock file at `path`, once no other process does. Raises `disk.…`."""
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(file_lock(path))
+                break
+            except LockHeldError:
+                time.sleep(_WAIT_S)
+        yield
 
 
 def _acquire(path: Path, content: bytes) -> bool:

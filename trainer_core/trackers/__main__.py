@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ import msgspec
 import psutil
 
 from trainer_core import protocol
-from trainer_core.runs import run_dir
+from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system.redaction import Masker
 from trainer_core.trackers.tracker import Tracker
@@ -28,7 +27,6 @@ from trainer_core.trackers.tracker import Tracker
 _UPLOAD_TIMEOUT_S: Final = 300.0  # after the exit of the trainer
 _EXCLUDED_FIELDS: Final = ("type", "t", "seq", "step")
 _METRIC_PREFIXES: Final = {protocol.Step: "train", protocol.Eval: "eval", protocol.Performance: "performance"}
-_STEP_LINE: Final = re.compile(rb'{"type":"(step|eval|performance|sample)","t":[^,]+,"seq":\d+,"step":(\d+)')
 
 
 def main(name: str, run: RunDir, first_step: int, lines: BinaryIO, output: BinaryIO) -> None:
@@ -42,20 +40,17 @@ def main(name: str, run: RunDir, first_step: int, lines: BinaryIO, output: Binar
             output.flush()
 
     try:
-        module: Any = importlib.import_module(f"trainer_core.trackers.{name}")
-        tracker: Tracker = module.start(run, run_dir.read_yaml(run.config), report)
-        log = _EventLog(tracker, first_step, {} if tracker.rewind(first_step + 1) else _logged_steps(run, name))
+        with file_locks.wait_for_lock(run.path / f"{name}.lock"):  # of an earlier process of the run that still uploads
+            module: Any = importlib.import_module(f"trainer_core.trackers.{name}")
+            tracker: Tracker = module.start(run, run_dir.read_yaml(run.config), report)
+            log = _EventLog(tracker, first_step, run.path / f"{name}-steps.json")
+            for line in lines:
+                try:
+                    log.add(protocol.decode_event(line))
+                except Exception as error:  # noqa: BLE001 - as below; the next event may succeed
+                    report(error)
+            tracker.finish(log.succeeded)
     except Exception as error:  # noqa: BLE001 - trackers raise many types, and training continues without them
-        report(error)
-        return
-    for line in lines:
-        try:
-            log.add(protocol.decode_event(line))
-        except Exception as error:  # noqa: BLE001 - as above
-            report(error)
-    try:
-        tracker.finish(log.succeeded)
-    except Exception as error:  # noqa: BLE001 - as above
         report(error)
 
 
@@ -63,13 +58,17 @@ class _EventLog:
     """Passes events to a tracker.
 
     Steps are repeated after a resume and after a rollback. A tracker that cannot discard the first values keeps them,
-    and the repeated ones are not logged. `logged`: highest step by type of event that it has already.
+    and the repeated ones are not logged: the file at `path` holds the highest step by type of event that it has.
     """
 
-    def __init__(self, tracker: Tracker, first_step: int, logged: dict[str, int]) -> None:
-        self._tracker, self._logged = tracker, logged
+    def __init__(self, tracker: Tracker, first_step: int, path: Path) -> None:
+        self._tracker, self._path = tracker, path
         self._step, self._sample = first_step, (first_step, 0)  # the last one; samples have the same step
         self._is_rolled_back = self.succeeded = False
+        self._logged: dict[str, int] = {}
+        if not tracker.rewind(first_step + 1):
+            with contextlib.suppress(OSError, ValueError):
+                self._logged = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
 
     def add(self, event: protocol.AnyEvent) -> None:
         match event:
@@ -87,10 +86,9 @@ class _EventLog:
                 self._tracker.log_metrics(event.steps, _flatten("done", event), event.t)
 
     def _add_at_step(self, event: protocol.Step | protocol.Eval | protocol.Performance | protocol.Sample) -> None:
-        if self._is_rolled_back:
-            self._is_rolled_back = False
-            if self._tracker.rewind(event.step):
-                self._logged.clear()
+        if self._is_rolled_back and self._tracker.rewind(event.step):
+            self._logged.clear()
+        self._is_rolled_back = False
         kind = type(event).__name__.lower()
         if event.step <= self._logged.get(kind, -1):
             return
@@ -100,6 +98,8 @@ class _EventLog:
         else:
             self._logged[kind] = event.step
             self._tracker.log_metrics(event.step, _flatten(_METRIC_PREFIXES[type(event)], event), event.t)
+        with contextlib.suppress(OSError):
+            self._path.write_bytes(msgspec.json.encode(self._logged))
 
     def _add_sample(self, sample: protocol.Sample) -> None:
         step, number = self._sample
@@ -108,22 +108,6 @@ class _EventLog:
         texts = {"prompt": sample.prompt, "text": sample.text, "expected": sample.expected}
         columns = {title: text for title, text in texts.items() if text is not None}
         self._tracker.log_text(sample.step, f"sample/{self._sample[1]}", columns)
-
-
-def _logged_steps(run: RunDir, name: str) -> dict[str, int]:
-    """Highest step by type of event that earlier processes of the run have logged."""
-    earlier: dict[str, int] = {}
-    steps: dict[str, int] = {}
-    was_used = False
-    with run.events.open("rb") as file:
-        for line in file:
-            if line.startswith(b'{"type":"hello"'):
-                earlier = dict(steps)
-                was_used = bool(json.loads(line)["config"].get(f"use_{name}"))
-            elif was_used and (found := _STEP_LINE.match(line)):
-                kind = found[1].decode("ascii")
-                steps[kind] = max(steps.get(kind, 0), int(found[2]))
-    return earlier
 
 
 def _flatten(prefix: str, part: msgspec.Struct) -> dict[str, float]:

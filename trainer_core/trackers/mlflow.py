@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
+from trainer_core.runs import file_locks
 from trainer_core.runs.run_dir import RunDir, home
 from trainer_core.trackers.tracker import Report, store_id, stored_id
 
@@ -19,8 +20,15 @@ _MAX_PARAM_LENGTH: Final = 500  # characters that every version of MLflow accept
 
 def start(run: RunDir, config: Mapping[str, Any], report: Report) -> MlflowRun:
     """Start or resume a run at `mlflow_tracking_uri`, else `MLFLOW_TRACKING_URI`, else in the local database."""
-    uri = config.get("mlflow_tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
-    client = MlflowClient(uri or f"sqlite:///{(home() / 'mlflow.db').as_posix()}")
+    if uri := config.get("mlflow_tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI"):
+        return _start_run(MlflowClient(uri), run, config, None)
+    with file_locks.wait_for_lock(home() / "mlflow.lock"):  # two processes that create the database damage it
+        client = MlflowClient(f"sqlite:///{(home() / 'mlflow.db').as_posix()}")
+        return _start_run(client, run, config, home() / "mlflow")
+
+
+def _start_run(client: MlflowClient, run: RunDir, config: Mapping[str, Any], files: Path | None) -> MlflowRun:
+    """`files`: where a new experiment stores files; None: where the server says."""
     path = run.path / "mlflow-id.txt"
     if known := stored_id(path):
         try:
@@ -30,14 +38,14 @@ def start(run: RunDir, config: Mapping[str, Any], report: Report) -> MlflowRun:
                 raise
         else:
             return MlflowRun(client, known)
-    created = client.create_run(_experiment(client, None if uri else home() / "mlflow"), run_name=run.path.name)
+    created = client.create_run(_experiment(client, files), run_name=run.path.name)
     run_id = store_id(path, created.info.run_id)
     client.log_batch(run_id, params=[Param(name, str(value)[:_MAX_PARAM_LENGTH]) for name, value in config.items()])
     return MlflowRun(client, run_id)
 
 
 def _experiment(client: MlflowClient, files: Path | None) -> str:
-    """Identifier of the experiment. `files`: where it stores files; None: where the server says."""
+    """Identifier of the experiment, which is created if it does not exist."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "traindeck")
     if found := client.get_experiment_by_name(name):
         return str(found.experiment_id)
