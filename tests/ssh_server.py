@@ -80,10 +80,11 @@ class SshServer:
         """Kill all connections, but not what they have started. Returns their number."""
         sessions = self._process.children()
         for session in sessions:
-            for process in [session, *session.children(recursive=True)]:
-                if process.name().startswith("sshd"):
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                children = [child for child in session.children(recursive=True) if child.name().startswith("sshd")]
+                session.kill()
+                for child in children:
+                    child.kill()
         return len(sessions)
 
     def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -26,9 +27,12 @@ from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter
 from trainer_core.remote import ssh
 from trainer_core.remote.host import RemoteHost, _receive
+from trainer_core.remote.session import Reconnecting
+from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir, file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process
+from trainer_core.wire import EventDispatcher
 
 pytestmark = pytest.mark.skipif(not ssh_server.is_available, reason="needs ssh and sshd")
 PROGRAM: Final = [sys.executable, "-P", "-X", "utf8", "-m", "trainer_core", "remote"]
@@ -151,6 +155,12 @@ def test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_
     wait_until(lambda: there.events.stat().st_size > known, 30)
     second = start("resume", str(run.path))
     wait_until(lambda: len(second.steps()) > 50, 60)
+    assert checkpoint_dir.list_checkpoints(run.checkpoints) == []
+    assert start("fetch", str(run.path)).wait() == 0
+    fetched = checkpoint_dir.list_checkpoints(run.checkpoints)
+    assert fetched
+    assert not any(map(checkpoint_dir.find_problem, fetched))
+    assert second.process.poll() is None
     second.send(protocol.Stop(id=1))
     assert second.wait() == 3
     assert run.events.read_bytes() == there.events.read_bytes()
@@ -164,6 +174,26 @@ def test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_
     wait_until(lambda: any(isinstance(event, protocol.Phase) and event.phase == "paused" for event in third.events()))
     third.send(protocol.Stop(id=2))
     assert third.wait() == 3
+
+
+def test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint(
+    server: SshServer, far: Path, tmp_path: Path
+) -> None:
+    run, there = RunDir(run_dir.runs_root() / "a"), RunDir(far / "runs" / "a")
+    first = train(run, far, text_file(tmp_path), steps=100_000)
+    wait_until(lambda: len(first.steps()) > 50, 120)
+    for lock in (there.path / "keeper" / "lock", there.lock):  # as when the machine is turned off
+        owner = file_locks.read_owner(lock)
+        assert owner is not None
+        psutil.Process(owner.pid).kill()
+    assert first.wait() == 1
+    assert first.error() == "remote.killed"
+    assert run_dir.summarize(run).resumable
+    second = start("resume", str(run.path))
+    wait_until(lambda: len(second.steps()) > 10, 120)
+    assert second.steps()[0] % 20 == 1
+    second.send(protocol.Stop(id=1))
+    assert second.wait() == 3
 
 
 def test_each_failure_has_its_message(
@@ -256,3 +286,35 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     assert checkpoint_dir.find_problem(fetched) is None
     assert run_dir.read_yaml(here.config)["data"] == ["C:/here/x.txt"]
     assert not (here.path / ".fetching").exists()
+
+
+def test_transfers_whose_connection_is_cut_continue(server: SshServer, far: Path, tmp_path: Path) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    folder = there.checkpoints / checkpoint_dir.folder_name(10)
+    folder.mkdir(parents=True)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(random.Random(0).randbytes(64 * 2**20))
+    checkpoint_dir.write_manifest(folder, 10, "regular", None)
+    here.path.mkdir(parents=True)
+    amounts: list[float] = []
+
+    class Cutter(NullReporter):
+        """Cuts the connection once, in the middle."""
+
+        def progress(self, phase: str, done: float, total: float | None, unit: str) -> None:
+            amounts.append(total or 0)
+            if phase in ("uploading", "downloading") and len(set(amounts)) == 1 and done > (total or 0) / 2:
+                server.cut()
+
+    host = RemoteHost(HOST, str(far), Cutter())
+    host.check()
+    context = RunContext(EventDispatcher())
+    reconnecting = Reconnecting(context, HOST, context.poll)
+    reconnecting.run(lambda: host.fetch(str(there.path), here, {}))
+    (fetched,) = checkpoint_dir.list_checkpoints(here.checkpoints)
+    assert checkpoint_dir.find_problem(fetched) is None
+    assert min(amounts) < 0.6 * max(amounts)
+    amounts.clear()
+    sent = reconnecting.run(lambda: host.upload(folder, [weights.name]))
+    assert Path(sent, weights.name).read_bytes() == weights.read_bytes()
+    assert min(amounts) < 0.6 * max(amounts)

@@ -12,10 +12,11 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.core.settings import SettingsStore
+from app.core.settings import RemoteMachine, SettingsStore
 from app.pages.setup.machines_dialog import MachinesDialog
 from tests import ssh_server
 from tests.gui.conftest import MakeWindow, click, wait_for_state
+from tests.gui.queue_window import OpenWindow, enqueue, row_texts, wait_for_states, window_opener  # noqa: F401
 from tests.gui.test_gui_real import TINY
 from tests.ssh_server import HOST, SshServer
 from trainer_core import protocol
@@ -132,6 +133,13 @@ def test_a_window_that_is_closed_leaves_the_run_which_another_window_stops(
     machine = second.active_run.machine
     qtbot.waitUntil(lambda: machine.state is RunState.TRAINING and machine.step > 40, timeout=60_000)
     assert second.active_run.host == HOST
+    runs = second.window.runs
+    second.window.show_page("runs")
+    qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
+    runs.table.selectRow(0)
+    runs.run_actions["fetch"].trigger()
+    qtbot.waitUntil(lambda: runs.remote_job.is_complete, timeout=30_000)
+    assert checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "a").checkpoints)
     click(qtbot, second.window.run_bar.pause)
     wait_for_state(qtbot, second, RunState.PAUSED)
     click(qtbot, second.window.run_bar.stop)
@@ -155,3 +163,14 @@ def test_a_machine_that_cannot_be_reached_is_not_added_and_a_removed_one_is_not_
     assert controller.form.machine is None
     assert controller.window.setup.machine.isHidden()
     click(qtbot, dialog.close_button)
+
+
+def test_a_queued_run_keeps_its_machine(open_window: OpenWindow, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.form.set_machine(RemoteMachine(HOST, "~/训练"))
+    enqueue(qtbot, controller, "a")
+    controller.form.set_machine(None)
+    assert row_texts(controller, 0)[0] == f"a on {HOST}"
+    click(qtbot, controller.window.queue.start_button)
+    wait_for_states(qtbot, controller, "a:done")
+    assert controller.active_run.host == HOST

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,17 +21,18 @@ from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.remote import ssh
 from trainer_core.remote.host import RemoteHost
 from trainer_core.remote.session import Reconnecting, Session
-from trainer_core.runs import run_dir
+from trainer_core.run_context import RunContext
+from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RemoteRecord, RunDir
 from trainer_core.system import files
 
+_LOCK_POLL_S: Final = 0.2
 _SIGNAL_OFFSET: Final = 128  # exit code of shells for a signal
 
 
 def check(name: str, folder: str, job: CommandContext) -> None:
     """Report on another machine. Raises `remote.…`."""
-    job.run_context.set_phase("connecting")
-    job.run_context.emit(RemoteHost(name, folder, job.run_context).check())
+    _connect(name, folder, job)
     job.run_context.set_phase("done")
 
 
@@ -42,6 +45,7 @@ def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext)
     plan.run.create()
     with run_dir.lock(plan.run):
         host = _connect(name, folder, job)
+        _install(host, job)
         config, paths = _send_files(plan.config, host, job)
         there = f"{host.root}/runs/{plan.run.path.name}"
         record = RemoteRecord(name, folder, there, paths)
@@ -66,6 +70,7 @@ def resume(reference: str, job: CommandContext) -> None:
         raise TraindeckError("remote.not_remote", path=str(run.path))
     with run_dir.lock(run):
         host = _connect(record.host, record.folder, job)
+        _install(host, job)
         with Session(host, record.there, run, job) as session:
             end = session.catch_up()
             if not end["running"] and _is_finished(run):
@@ -86,13 +91,15 @@ def fetch(reference: str, job: CommandContext) -> None:
 
 
 def _connect(name: str, folder: str, job: CommandContext) -> RemoteHost:
-    """Check a machine, and install Traindeck there if necessary."""
-    context = job.run_context
-    host = RemoteHost(name, folder, context)
-    context.set_phase("connecting")
-    host.check()
-    Reconnecting(context, name, context.poll).run(host.install)
+    """Check a machine, and report on it."""
+    host = RemoteHost(name, folder, job.run_context)
+    job.run_context.set_phase("connecting")
+    job.run_context.emit(host.check())
     return host
+
+
+def _install(host: RemoteHost, job: CommandContext) -> None:
+    Reconnecting(job.run_context, host.name, job.run_context.poll).run(host.install)
 
 
 def _send_files(config: Config, host: RemoteHost, job: CommandContext) -> tuple[Config, dict[str, str]]:
@@ -155,4 +162,19 @@ def _is_finished(run: RunDir) -> bool:
 
 def _fetch(host: RemoteHost, record: RemoteRecord, run: RunDir, job: CommandContext) -> None:
     reconnecting = Reconnecting(job.run_context, host.name, job.run_context.poll)
-    reconnecting.run(lambda: host.fetch(record.there, run, record.paths), "downloading")
+    with _download_lock(run, job.run_context):
+        reconnecting.run(lambda: host.fetch(record.there, run, record.paths), "downloading")
+
+
+@contextlib.contextmanager
+def _download_lock(run: RunDir, context: RunContext) -> Iterator[None]:
+    """Wait for another download of the run."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(file_locks.file_lock(run.path / "download.lock"))
+                break
+            except file_locks.LockHeldError:
+                time.sleep(_LOCK_POLL_S)
+                context.poll()
+        yield

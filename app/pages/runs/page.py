@@ -22,8 +22,10 @@ from app.pages.runs.dialogs import ComparisonDialog
 from app.pages.runs.run_folders import RunFolders
 from app.pages.runs.table import SHOWN, RunsModel, RunsProxy, RunsTable
 from app.services import desktop_shell
+from app.services.remote_job import RemoteJob
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
 from app.widgets.basic import (
     NoScrollComboBox,
     horizontal_layout,
@@ -58,6 +60,7 @@ _MENU: Final = (
     "rename",
     "archive",
     "folder",
+    "fetch",
     "tensorboard",
     "",
     "delete",
@@ -86,6 +89,7 @@ class RunsPage(Page):
         self._message_folder = Path()
         self._plotted_run: Path | None = None  # the run whose own curves the plots show
         self._size_task = PoolTask(self)
+        self.remote_job = RemoteJob(parent=self)
         self._can_resume = False  # this window trains no run
         self.model = RunsModel(palette)
         self.proxy = RunsProxy(self.model)
@@ -138,6 +142,7 @@ class RunsPage(Page):
             "rename": self.table.edit_name,
             "archive": lambda: self.archive(self.paths(), not self._all_archived),
             "folder": lambda: desktop_shell.open_folder(self.paths()[0]),
+            "fetch": lambda: self.remote_job.fetch(self.paths()[0]),
             "tensorboard": lambda: self.tensorboard_requested.emit(self.paths()),
             "delete": lambda: self.folders.confirm_delete(self.paths()),
         }.items():
@@ -154,6 +159,7 @@ class RunsPage(Page):
         checkpoints.generate_requested.connect(self.generate_requested)
         checkpoints.export_requested.connect(self.export_requested)
         self._size_task.finished.connect(self._on_size_measured)
+        self.remote_job.changed.connect(self._on_remote_changed)
 
     def connect_services(self, history: RunHistory, active_run: ActiveRun, plots: PlotsPage) -> None:
         self._history, self._active_run, self._plots = history, active_run, plots
@@ -176,6 +182,7 @@ class RunsPage(Page):
         self.folders.blockSignals(True)
         self.details.save()
         self.overlays.shutdown()
+        self.remote_job.shutdown()
 
     # --- display ------------------------------------------------------------------------------------------
 
@@ -206,6 +213,13 @@ class RunsPage(Page):
         if measured[0] == self.paths():
             self.details.show_size(measured[1])
 
+    def _on_remote_changed(self) -> None:
+        """Show the state of a download."""
+        job = self.remote_job
+        done = tr("runs.fetched") if job.is_complete else job.failure
+        self.show_message(formatting.format_phase(job.shown_phase) if job.is_running else done)
+        self._show_selected()
+
     def _show_selected(self) -> None:
         """Show the details of the selected runs. Enable and label what depends on them."""
         rows = self.table.selected_rows()
@@ -215,6 +229,7 @@ class RunsPage(Page):
             "open": run is not None,
             "folder": run is not None,
             "resume": run is not None and run.resumable and self._can_resume,
+            "fetch": run is not None and bool(run.host) and not self.remote_job.is_running,
             "rename": run is not None and run.state != "running",
             "compare": len(rows) >= 2,
         }
@@ -346,6 +361,7 @@ class RunsPage(Page):
             "compare": tr("runs.compare"),
             "rename": tr("runs.rename"),
             "folder": tr("runs.open_folder"),
+            "fetch": tr("runs.fetch"),
             "tensorboard": tr("window.open_in_tensorboard"),
             "delete": tr("runs.delete"),
         }

@@ -8,7 +8,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QDialog, QFormLayout, QListWidget, QWidget
 
 from app.core.settings import RemoteMachine, Settings
-from app.services.remote_check_job import RemoteCheckJob
+from app.services.remote_job import RemoteJob
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -42,7 +42,7 @@ class MachinesDialog(QDialog):
         self.setWindowTitle(tr("setup.machines_title"))
         self._controller, self._settings = controller, settings
         self._checked: RemoteMachine | None = None  # what the job checks
-        self.job = RemoteCheckJob(parent=self)
+        self.job = RemoteJob(parent=self)
         self.list = set_object_name(QListWidget(), "machineList")
         self.host, self.folder = line_edit("machineHost"), line_edit("machineFolder")
         self.folder.setText(DEFAULT_FOLDER)
@@ -103,7 +103,7 @@ class MachinesDialog(QDialog):
 
     def _check(self) -> None:
         self._checked = RemoteMachine(self.host.text().strip(), self.folder.text().strip() or DEFAULT_FOLDER)
-        self.job.start(self._checked)
+        self.job.check(self._checked)
 
     def _remove(self) -> None:
         if (machine := self._selected()) is not None:

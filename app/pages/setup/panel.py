@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.pages.setup.form import VALIDATION, SetupForm, StartBlocker, form_knobs
 from app.pages.setup.knob_field import KnobField
@@ -17,6 +17,7 @@ from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
+    NoScrollComboBox,
     TranslatableWidget,
     card_header,
     ensure_widget_visible,
@@ -50,7 +51,7 @@ class SetupPanel(TranslatableWidget):
         self.run_name = line_edit("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
-        self.machine_title, self.machine = label("section"), set_object_name(QComboBox(), "machine")
+        self.machine_title, self.machine = label("section"), set_object_name(NoScrollComboBox(), "machine")
         self.length = set_object_name(ElidedLabel(), "muted")
         self.all_settings = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
