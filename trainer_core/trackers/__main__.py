@@ -66,7 +66,8 @@ class _EventLog:
         self._step, self._sample = first_step, (first_step, 0)  # the last one; samples have the same step
         self._is_rolled_back = self.succeeded = False
         self._logged: dict[str, int] = {}
-        if not tracker.rewind(first_step + 1):
+        self._keeps_first = not tracker.rewind(first_step + 1)
+        if self._keeps_first:
             with contextlib.suppress(OSError, ValueError):
                 self._logged = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
 
@@ -86,11 +87,11 @@ class _EventLog:
                 self._tracker.log_metrics(event.steps, _flatten("done", event), event.t)
 
     def _add_at_step(self, event: protocol.Step | protocol.Eval | protocol.Performance | protocol.Sample) -> None:
-        if self._is_rolled_back and self._tracker.rewind(event.step):
-            self._logged.clear()
+        if self._is_rolled_back:
+            self._tracker.rewind(event.step)
         self._is_rolled_back = False
         kind = type(event).__name__.lower()
-        if event.step <= self._logged.get(kind, -1):
+        if self._keeps_first and event.step <= self._logged.get(kind, -1):
             return
         self._step = event.step
         if isinstance(event, protocol.Sample):
@@ -98,8 +99,9 @@ class _EventLog:
         else:
             self._logged[kind] = event.step
             self._tracker.log_metrics(event.step, _flatten(_METRIC_PREFIXES[type(event)], event), event.t)
-        with contextlib.suppress(OSError):
-            self._path.write_bytes(msgspec.json.encode(self._logged))
+        if self._keeps_first:
+            with contextlib.suppress(OSError):
+                self._path.write_bytes(msgspec.json.encode(self._logged))
 
     def _add_sample(self, sample: protocol.Sample) -> None:
         step, number = self._sample
