@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -421,7 +422,9 @@ def test_without_lm_eval_one_sentence_says_how_to_install_it(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)  # as if it were not installed
+    environment = os.environ.copy()
     with pytest.raises(TraindeckError) as raised:
         run_tasks(trained.pairs.path, "ones", tmp_path)
     assert raised.value.code == "evaluate.no_harness"
     assert f'{sys.executable} -m pip install "lm-eval[hf]"' in str(raised.value)
+    assert os.environ == environment, "later downloads of this process are not refused"

@@ -29,10 +29,10 @@ def run_tasks(
 
     Raises `evaluate.no_harness`, `evaluate.bad_task`, as `export`, and `StopRequested`.
     """
-    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # read when these libraries are imported
     try:
-        import lm_eval
-        from lm_eval.tasks import TaskManager
+        with _offline():
+            import lm_eval
+            from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise TraindeckError("evaluate.no_harness", str(error), python=sys.executable) from error
     manager = TaskManager(include_path=str(include_path) if include_path else None)
@@ -54,6 +54,18 @@ def run_tasks(
         text = json.dumps(found, ensure_ascii=False, indent=1, default=str)
         files.write_atomic(target, text.encode("utf-8", "replace"))
     return event
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """Around the first import of libraries of Hugging Face, which then never connect."""
+    before = os.environ.copy()
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
