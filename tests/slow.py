@@ -77,6 +77,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_remote.py::test_a_host_is_added_and_trains_through_three_cuts_until_its_model_is_here",
         "gui/test_gui_remote.py::test_a_window_that_is_closed_leaves_the_run_which_another_window_stops",
         "core/test_remote_training.py::test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint",
+        "core/test_remote_training.py::test_an_adapter_that_was_trained_there_finds_its_base_model_here",
         "core/test_remote_training.py::test_transfers_whose_connection_is_cut_continue",
         "core/test_remote_training.py::test_a_transfer_sends_only_what_is_missing",
         "core/test_keeper.py::test_connections_that_are_killed_together_receive_every_event_once",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import Mock
 
 import psutil
@@ -23,6 +24,7 @@ from tests.core.test_keeper import TINY
 from tests.ssh_server import HOST, SshServer
 from tests.waiting import wait_until
 from trainer_core import presets, protocol
+from trainer_core.base_model import source
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter
 from trainer_core.remote import ssh
@@ -104,8 +106,8 @@ def start(*arguments: str) -> RemoteRun:
     return RemoteRun(subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL))
 
 
-def train(run: RunDir, far: Path, data: Path, steps: int) -> RemoteRun:
-    settings = config_arguments(presets.load("quickstart"), {**TINY, "max_steps": steps}, [str(data)])
+def train(run: RunDir, far: Path, data: Path, steps: int, **changes: Any) -> RemoteRun:
+    settings = config_arguments(presets.load("quickstart"), {**TINY, "max_steps": steps, **changes}, [str(data)])
     return start("train", HOST, "--folder", str(far), "--run-dir", str(run.path), *settings)
 
 
@@ -194,6 +196,21 @@ def test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint(
     assert second.steps()[0] % 20 == 1
     second.send(protocol.Stop(id=1))
     assert second.wait() == 3
+
+
+def test_an_adapter_that_was_trained_there_finds_its_base_model_here(
+    server: SshServer, far: Path, tmp_path: Path
+) -> None:
+    base, run, data = RunDir(run_dir.runs_root() / "基础"), RunDir(run_dir.runs_root() / "lora"), text_file(tmp_path)
+    assert train(base, far, data, steps=20).wait() == 0
+    (base_checkpoint,) = checkpoint_dir.list_checkpoints(base.checkpoints)
+    assert train(run, far, data, steps=20, base_model="基础", method="lora", optimizer="adamw").wait() == 0
+    (checkpoint,) = checkpoint_dir.list_checkpoints(run.checkpoints)
+    assert checkpoint_dir.find_problem(checkpoint) is None
+    shutil.rmtree(far / "sets")
+    model = source.resolve(str(checkpoint), NullReporter())
+    assert (model.folder, model.adapters) == (base_checkpoint, (checkpoint,))
+    assert run_dir.read_yaml(run.config)["base_model"] == str(base_checkpoint)
 
 
 def test_each_failure_has_its_message(

@@ -22,7 +22,9 @@ def format_runs(summaries: Sequence[RunSummary], folder: Path, language: Languag
         return get("console.runs.none", language, folder=folder)
     rows = [
         (
-            summary.name,
+            get("common.name_on_host", language, name=summary.name, host=summary.host)
+            if summary.host
+            else summary.name,
             get(f"console.run_state.{summary.state}", language),
             str(summary.step),
             "-" if summary.best_loss is None else f"{summary.best_loss:.4f}",

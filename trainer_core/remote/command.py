@@ -116,16 +116,14 @@ def _send_files(config: Config, host: RemoteHost, job: CommandContext) -> tuple[
         found = Path(path).expanduser().absolute()
         return path if path.startswith("builtin:") else send(path, found.parent, [found.name])
 
-    base = source.find_folder(config.base_model) if config.base_model else None
-    if base is not None and config.method != "full":  # its checkpoints would name a folder there
-        raise TraindeckError("remote.local_base", path=str(base), method=config.method)
     changes: dict[str, Any] = {
         "data": [send_data(path) for path in config.data],
         "validation_data": [send_data(path) for path in config.validation_data],
         "cache_dir": "",
     }
-    if base is not None:
-        changes["base_model"] = send(config.base_model, base.parent, [base.name])
+    if config.base_model and source.find_folder(config.base_model) is not None:
+        base, _ = source.find_local(config.base_model, context.warn) or (Path(), "")
+        changes["base_model"] = send(str(base), base.parent, [base.name])
     if config.tokenizer:
         file = tokenizer_files.find_tokenizer(config.tokenizer).absolute()
         companions = [name for name in tokenizer_files.COMPANION_FILES if (file.parent / name).is_file()]

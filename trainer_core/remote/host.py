@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from trainer_core import protocol
+from trainer_core.base_model.weight_files import ADAPTER_CONFIG_FILE
 from trainer_core.data.cache import ContentHashes
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
@@ -176,6 +177,7 @@ class RemoteHost:
             if problem := checkpoint_dir.find_problem(folder):
                 files.remove_tree(folder)
                 raise TraindeckError("remote.damaged", host=self.name, path=folder.name, reason=problem)
+            _localize_checkpoint(folder, paths)
             run.checkpoints.mkdir(exist_ok=True)
             files.replace(folder, run.checkpoints / folder.name)
         for file in [entry for entry in area.rglob("*") if entry.is_file()]:
@@ -239,6 +241,21 @@ def _receive(connection: Connection, area: Path, entry: dict[str, Any]) -> Itera
             finally:
                 file.flush()
                 os.utime(path, (entry["changed"], entry["changed"]))
+
+
+def _localize_checkpoint(folder: Path, paths: dict[str, str]) -> None:
+    """Write the path of this machine's base model into a verified checkpoint of an adapter."""
+    info = checkpoint_dir.read_info(folder)
+    if info is None or not (folder / ADAPTER_CONFIG_FILE).is_file():
+        return
+    for file in (folder / ADAPTER_CONFIG_FILE, folder / "state.json"):
+        text = file.read_text(encoding="utf-8")
+        for there, here in paths.items():
+            for is_ascii in (True, False):
+                before, after = (json.dumps(path, ensure_ascii=is_ascii) for path in (there, here))
+                text = text.replace(before, after)
+        file.write_text(text, encoding="utf-8", newline="\n")
+    checkpoint_dir.write_manifest(folder, info.step, info.kind, info.eval_loss)
 
 
 def _localize(config: Path, paths: dict[str, str]) -> None:
