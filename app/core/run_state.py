@@ -201,7 +201,7 @@ class RunStateMachine:
     def _on_hello(self, event: protocol.Hello) -> None:
         if not self._is_remote:  # there it is another folder
             self.run_dir = event.run_dir or self.run_dir
-        self.last_error = None  # the trainer was restarted
+        self.last_error = self.done = None  # of the trainer before, on another machine
         max_steps = event.config.get("max_steps")
         self.total_steps = max_steps if isinstance(max_steps, int) else 0
         before = self._previous_elapsed_s

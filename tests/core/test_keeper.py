@@ -21,6 +21,7 @@ from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import child_process
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the other machine is Linux")
 PROGRAM: Final = [sys.executable, "-P", "-X", "utf8", "-m", "trainer_core", "remote"]
 TINY: Final = {
     "hidden_dim": 32, "n_layers": 1, "max_seq_len": 32, "batch_size": 4, "vocab_size": 300, "device": "cpu",

@@ -204,6 +204,12 @@ def test_an_adapter_that_was_trained_there_finds_its_base_model_here(
     base, run, data = RunDir(run_dir.runs_root() / "基础"), RunDir(run_dir.runs_root() / "lora"), text_file(tmp_path)
     assert train(base, far, data, steps=20).wait() == 0
     (base_checkpoint,) = checkpoint_dir.list_checkpoints(base.checkpoints)
+    shutil.rmtree(base_checkpoint)  # as if the download had not ended
+    assert run_dir.summarize(base).resumable
+    again = start("resume", str(base.path))
+    assert again.wait() == 0
+    assert [event.reason for event in again.events() if isinstance(event, protocol.Done)] == ["finished"]
+    assert checkpoint_dir.list_checkpoints(base.checkpoints) == [base_checkpoint]
     assert train(run, far, data, steps=20, base_model="基础", method="lora", optimizer="adamw").wait() == 0
     (checkpoint,) = checkpoint_dir.list_checkpoints(run.checkpoints)
     assert checkpoint_dir.find_problem(checkpoint) is None

@@ -39,7 +39,7 @@ def check(name: str, folder: str, job: CommandContext) -> None:
 def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext) -> None:
     """Start a run on another machine, follow it to its end and bring it here.
 
-    Raises `remote.…` and what `run_plan.plan_run` raises. Until the run has started, a stop leaves nothing of it.
+    Raises `remote.…` and what `run_plan.plan_run` raises. A stop before the run has started leaves no run.
     """
     plan = run_plan.plan_run(flags)
     plan.run.create()
@@ -70,13 +70,16 @@ def resume(reference: str, job: CommandContext) -> None:
         raise TraindeckError("remote.not_remote", path=str(run.path))
     with run_dir.lock(run):
         host = _connect(record.host, record.folder, job)
-        _install(host, job)
         with Session(host, record.there, run, job) as session:
-            end = session.catch_up()
-            if not end["running"] and _is_finished(run):
+            is_running = session.catch_up()["running"]
+            ending = supervisor.read_final_event(run.events, 0)
+            if not is_running and isinstance(ending, protocol.Done) and ending.reason in ("finished", "early_stop"):
+                if session.ending is None:  # it was received earlier, but the files were not
+                    job.run_context.emit(ending)
                 _fetch(host, record, run, job)
                 return
-            if not end["running"]:
+            if not is_running:
+                _install(host, job)  # not before: the run may be trained by another version
                 _start(host, record.there, ["--resume", record.there])
             _finish(session, host, record, run, job)
 
@@ -151,11 +154,6 @@ def _finish(session: Session, host: RemoteHost, record: RemoteRecord, run: RunDi
     if not end["unrecorded"]:
         _fetch(host, record, run, job)
     job.exit_code = code if code >= 0 else _SIGNAL_OFFSET - code
-
-
-def _is_finished(run: RunDir) -> bool:
-    ending = supervisor.read_final_event(run.events, 0)
-    return isinstance(ending, protocol.Done) and ending.reason in ("finished", "early_stop")
 
 
 def _fetch(host: RemoteHost, record: RemoteRecord, run: RunDir, job: CommandContext) -> None:

@@ -224,7 +224,7 @@ def _receive(connection: Connection, area: Path, entry: dict[str, Any]) -> Itera
     """Receive a file from `start` on; yields amounts. What was received before a failure stays for the next time."""
     path = area.joinpath(*str(entry["name"]).split("/"))
     if not path.resolve().is_relative_to(area.resolve()):
-        raise TraindeckError("remote.failed", host="", reason=str(entry["name"]))
+        raise TraindeckError("remote.failed", host=connection.host, reason=str(entry["name"]))
     left = int(entry["size"]) - int(entry["start"])
     with files.translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ class Connection:
     """A running `ssh`. `stdin` and `stdout` are binary; a thread reads stderr."""
 
     def __init__(self, host: str, request: dict[str, Any]) -> None:
-        self._host = host
+        self.host = host
         self.reports: list[dict[str, Any]] = []  # JSON objects on stderr
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self.process = _start_ssh(host)
@@ -97,13 +97,13 @@ class Connection:
                 return found
             case "disk_full":
                 needed, free = (int(found[name]) >> 20 for name in ("needed", "free"))
-                raise TraindeckError("remote.disk_full", host=self._host, needed_mib=needed + 1, free_mib=free)
+                raise TraindeckError("remote.disk_full", host=self.host, needed_mib=needed + 1, free_mib=free)
             case "busy":
-                raise TraindeckError("remote.busy", host=self._host, run=str(found["run"]))
+                raise TraindeckError("remote.busy", host=self.host, run=str(found["run"]))
             case "changed":
-                raise TraindeckError("remote.changed", host=self._host)
+                raise TraindeckError("remote.changed", host=self.host)
         raise TraindeckError(
-            "remote.system", host=self._host, path=str(found.get("path")), reason=str(found.get("reason"))
+            "remote.system", host=self.host, path=str(found.get("path")), reason=str(found.get("reason"))
         )
 
     def failure(self) -> TraindeckError:
@@ -117,7 +117,7 @@ class Connection:
             # Killed by a signal: the connection, not the program on the other machine.
             found = LOST if code in (_EXIT_CODE_SSH, 0) or code < 0 else "remote.failed"
             found = "remote.no_python" if code == _NO_COMMAND else found
-        return TraindeckError(found, detail=text, host=self._host, reason=last)
+        return TraindeckError(found, detail=text, host=self.host, reason=last)
 
     def close(self) -> None:
         """End the connection at once."""
