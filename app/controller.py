@@ -193,6 +193,7 @@ class Controller(QObject):
         window.menus.connect_actions(
             {"tensorboard": lambda: self.tensorboard.show([self._shown_run_path() or self._history.root])}
         )
+        window.plots.tensorboard_button.clicked.connect(window.menus.actions["tensorboard"].trigger)
         window.runs.folders.closing.connect(self._run_viewer.on_folder_closing)
         window.runs.folders.closing.connect(self.tensorboard.shutdown)  # it keeps files of all runs open
         window.runs.folders.moved.connect(self.queue_controller.on_run_moved)

@@ -19,6 +19,7 @@ class ExecutionInfo:
         self.compile_s: float | None = None
         self.devices: list[str] = []
         self.precision = ""
+        self.uses_tensorboard = False
         self.samples_per_step = 0  # effective batch; 0: unknown
         self.performance: protocol.Performance | None = None
         self.profile: protocol.FlopsProfile | None = None
@@ -52,6 +53,7 @@ class ExecutionInfo:
         before, profile = self.bad_steps, self.profile
         self._clear()
         self.machine_fast_paths, self.devices, self.precision = event.fast_paths, event.devices, event.precision
+        self.uses_tensorboard = event.config.get("use_tensorboard") is True
         batch, accumulation = (event.config.get(name) for name in ("batch_size", "gradient_accumulation_steps"))
         if isinstance(batch, int) and isinstance(accumulation, int):
             self.samples_per_step = batch * accumulation

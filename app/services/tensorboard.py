@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 from PySide6.QtCore import QObject, QProcess, QUrl, Signal
@@ -13,6 +14,8 @@ from PySide6.QtGui import QDesktopServices
 from app.services.trainer_process import console_interpreter, process_environment
 from trainer_core.messages import TraindeckError
 from trainer_core.trackers.sink import require_packages
+
+_MAX_OUTPUT_BYTES: Final = 2000
 
 
 class TensorBoard(QObject):
@@ -25,7 +28,8 @@ class TensorBoard(QObject):
         self._root = self._folder = root
         self._runs: Sequence[Path] = ()
         self._process: QProcess | None = None
-        self._address = self._last_line = ""
+        self._address = ""
+        self._error_output = b""  # the end of it
 
     def show(self, runs: Sequence[Path]) -> None:
         """Open the browser with these runs, once the server answers."""
@@ -59,6 +63,7 @@ class TensorBoard(QObject):
 
     def _start(self) -> None:
         process = self._process = QProcess(self)
+        self._error_output = b""
         process.setProcessEnvironment(process_environment())
         process.readyReadStandardOutput.connect(self._on_output)
         process.readyReadStandardError.connect(self._on_error_output)
@@ -74,8 +79,8 @@ class TensorBoard(QObject):
 
     def _on_error_output(self) -> None:
         if self._process is not None:
-            text = bytes(self._process.readAllStandardError().data()).decode("utf-8", "replace").strip()
-            self._last_line = text.rpartition("\n")[2].strip() or self._last_line
+            output = self._error_output + bytes(self._process.readAllStandardError().data())
+            self._error_output = output[-_MAX_OUTPUT_BYTES:]
 
     def _open_browser(self) -> None:
         address = self._address
@@ -87,7 +92,7 @@ class TensorBoard(QObject):
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error is QProcess.ProcessError.FailedToStart and self._process is not None:
-            self._last_line = self._process.errorString()
+            self._error_output = self._process.errorString().encode()
             self._on_finished()
 
     def _on_finished(self) -> None:
@@ -96,4 +101,5 @@ class TensorBoard(QObject):
         if process is not None:
             process.deleteLater()
             if not address:
-                self.failed.emit(TraindeckError("tracker.no_server", reason=self._last_line.rstrip(".")))
+                last_line = self._error_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+                self.failed.emit(TraindeckError("tracker.no_server", reason=last_line.strip().rstrip(".")))

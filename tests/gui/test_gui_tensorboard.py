@@ -16,7 +16,7 @@ from PySide6.QtGui import QDesktopServices
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, click, wait_until_loaded
 from tests.gui.runs_page import add_run, open_page
 from trainer_core.runs.run_dir import RunDir
 
@@ -35,7 +35,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def write_events(path: Path) -> None:
-    """Event files of a run of three steps, whose last two were repeated after a resume."""
+    """Turn the setting on, and write event files of three steps, the last two of which were repeated after a resume."""
+    events = path / "events.jsonl"
+    lines = events.read_text(encoding="utf-8").replace('"use_tensorboard":false', '"use_tensorboard":true')
+    events.write_text(lines, encoding="utf-8", newline="")
     from trainer_core.trackers import tensorboard
 
     for first, losses in ((1, (3.0, 2.0, 1.0)), (2, (2.5, 1.5))):
@@ -83,6 +86,10 @@ def test_a_run_opens_in_tensorboard_which_ends_with_the_window(
     qtbot.waitUntil(lambda: sorted(read(opened[0], "runs")) == ["other", "长跑 (1)"], timeout=20_000)
     scalars = read(opened[0], f"plugin/scalars/scalars?tag=train%2Floss&run={quote(run.name)}")
     assert [(step, loss) for _, step, loss in scalars] == [(1, 3.0), (2, 2.5), (3, 1.5)]
+    controller.open_run(run)
+    controller.window.show_page("plots")
+    click(qtbot, controller.window.plots.tensorboard_button)
+    assert opened.pop() == opened[0]
     page.folders.rename(other, "renamed")  # on Windows, not while a file in the folder is open
     assert controller.tensorboard._process is None
     assert (home / "runs" / "renamed").is_dir()
@@ -105,6 +112,8 @@ def test_a_run_without_event_files_names_the_setting(
     controller.open_run(run)
     action = controller.window.menus.actions["tensorboard"]
     qtbot.waitUntil(action.isEnabled)
+    wait_until_loaded(qtbot, controller)
+    assert controller.window.plots.tensorboard_button.isHidden()
     action.trigger()
     assert banner(controller) == "plain has no event files for TensorBoard. Turn on “TensorBoard” before training."
     assert opened == []

@@ -56,7 +56,7 @@ class PlotsPage(Page):
         self.overview, self.detail = push_button("overview", checkable=True), push_button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
         self.execution_label = set_object_name(ElidedLabel(), "muted")
-        self.details_button = push_button("link")
+        self.details_button, self.tensorboard_button = push_button("link"), push_button("openInTensorBoard")
         self.run_names, self.remove_overlays_button = Legend(), push_button("removeOverlays")
         self._comparison = QWidget()  # visible while other runs are overlaid
         self._repaint_timer = QTimer(self, interval=0, singleShot=True)
@@ -79,8 +79,10 @@ class PlotsPage(Page):
             self._sub_pages.addButton(button)
         self.overview.setChecked(True)
         self.details_button.hide()
+        self.tensorboard_button.hide()
+        buttons = self.details_button, self.tensorboard_button
         first_row = QWidget()
-        first_row.setLayout(horizontal_layout(segments, (self.execution_label, 1), self.details_button))
+        first_row.setLayout(horizontal_layout(segments, (self.execution_label, 1), *buttons))
         comparison = horizontal_layout((self.run_names, 1), self.remove_overlays_button, spacing=2 * SPACING)
         comparison.setAlignment(self.remove_overlays_button, Qt.AlignmentFlag.AlignTop)
         self._comparison.setLayout(comparison)
@@ -161,6 +163,7 @@ class PlotsPage(Page):
             text = format_execution(execution.run_fast_paths, execution.compile_s, current_language())
             self.execution_label.setText(text[:1].upper() + text[1:])
             self.details_button.setVisible(bool(text))
+            self.tensorboard_button.setVisible(execution.uses_tensorboard)
         self._refresh()
 
     def set_overlays(self, runs: list[Overlay]) -> None:
@@ -322,4 +325,5 @@ class PlotsPage(Page):
         self.remove_overlays_button.setText(tr("plots.remove_overlays"))
         self.remove_overlays_button.setToolTip(tr("plots.remove_overlays_hint"))
         self.details_button.setText(tr("plots.details"))
+        self.tensorboard_button.setText(tr("window.open_in_tensorboard"))
         self.repaint_all()
