@@ -103,8 +103,6 @@ def keep(ctx: click.Context, /, **flags: Any) -> None:
 @click.option("--once", is_flag=True, help="Do not wait for the end.")
 def follow(folder: Path, after: int, once: bool) -> None:
     """Copy events.jsonl to stdout, forward commands from stdin, and describe the end on stderr."""
-    sys.stderr.write('{"connected": true}\n')
-    sys.stderr.flush()
     end = keeper.follow(RunDir(folder.absolute()), after, claim_stdout(), None if once else CommandReader())
     if end is not None:
         sys.stderr.write(f"{json.dumps(end)}\n")

@@ -65,7 +65,7 @@ def finish(connection: subprocess.Popen[bytes]) -> tuple[bytes, dict[str, Any]]:
     assert connection.stdout is not None
     assert connection.stderr is not None
     output = connection.stdout.read()  # `communicate` would close stdin, which ends the connection
-    return output, json.loads(connection.stderr.read().splitlines()[-1])
+    return output, json.loads(connection.stderr.read())
 
 
 def acknowledged(content: bytes) -> list[tuple[str, int | None]]:

@@ -42,7 +42,8 @@ PROGRAM: Final = [sys.executable, "-P", "-X", "utf8", "-m", "trainer_core", "rem
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    running = SshServer(tmp_path / "ssh")
+    # As a shell that prints when it starts.
+    running = SshServer(tmp_path / "ssh", 'ForceCommand echo Welcome; exec sh -c "$SSH_ORIGINAL_COMMAND"')
     monkeypatch.setenv(ssh.COMMAND_VARIABLE, running.command)
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "near 家"))
     yield running
@@ -230,6 +231,12 @@ def test_each_failure_has_its_message(
     assert error("host.invalid") == "remote.unknown_host"
     assert error("-oProxyCommand=true") == "remote.unknown_host"
     assert error(folder="/proc/traindeck") == "remote.system"
+    host = RemoteHost(HOST, str(far), NullReporter())
+    host.check()
+    (far / ".venv").unlink()
+    with pytest.raises(TraindeckError) as failure:
+        host.trainer("runs")
+    assert failure.value.code == "remote.system"
     monkeypatch.setenv(ssh.COMMAND_VARIABLE, server.write_client("other_key"))
     assert error() == "remote.key_refused"
     monkeypatch.setenv(ssh.COMMAND_VARIABLE, server.write_client("user_key", "no_hosts"))

@@ -4,6 +4,7 @@ Standard library only, syntax of Python 3.6. stdin is unbuffered, so that a proc
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -141,6 +142,9 @@ def execute(request: "dict[str, Any]", _stdin: FileIO) -> None:
         path.write_text(text, encoding="utf-8")
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    if shutil.which(request["command"][0]) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), request["command"][0])
+    answer()  # what follows is of the command
     os.execvp(request["command"][0], request["command"])
 
 

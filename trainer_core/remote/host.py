@@ -99,7 +99,7 @@ class RemoteHost:
                     list(ssh.read_lines(marking))
 
     def _execute(self, command: list[str], write: dict[str, str] | None = None) -> Connection:
-        """Run a command in the program's folder, after writing files there."""
+        """Run a command in the program's folder, after writing files. Its output follows on `stdout`."""
         request = {
             "action": "execute",
             "command": command,
@@ -107,7 +107,13 @@ class RemoteHost:
             "environment": {"TRAINDECK_HOME": self.root, "PYTHONPATH": self._found["program"], "PYTHONUTF8": "1"},
             "write": write or {},
         }
-        return Connection(self.name, request)
+        connection = Connection(self.name, request)
+        try:
+            connection.answer()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def trainer(self, *arguments: str, write: dict[str, str] | None = None) -> Connection:
         """Run a command of `trainer_core`."""

@@ -99,6 +99,8 @@ class Session:
         known = self._run.events.stat().st_size if self._run.events.is_file() else 0
         command = ("remote", "follow", self._there, "--after", str(known), *options)
         with self._host.trainer(*command) as connection, self._run.events.open("ab", buffering=0) as copy:
+            self._retry.reset()
+            self._restore_phase()
             with self._lock:
                 self._connection = connection
                 for key in self._pending:
@@ -124,13 +126,8 @@ class Session:
             chunks.put(b"")
 
         threading.Thread(target=read, name="ssh stdout", daemon=True).start()
-        connected = False
         while True:
             self._poll()
-            if not connected and connection.reports:
-                connected = True
-                self._retry.reset()
-                self._restore_phase()
             try:
                 chunk = chunks.get(timeout=_POLL_S)
             except queue.Empty:
