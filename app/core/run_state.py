@@ -209,7 +209,8 @@ class RunStateMachine:
         self.elapsed_s += self._previous_elapsed_s - before  # steps that are repeated do not count twice
         if event.resumed_from_step is not None:
             self.step, self.has_checkpoint = event.resumed_from_step, True
-        self._transition(RunState.PREPARING)
+        if self._stop_requested_at is None:  # a trainer before may have stopped by itself
+            self.state = RunState.PREPARING
 
     def _on_phase(self, event: protocol.Phase) -> None:
         self.phase = event.phase

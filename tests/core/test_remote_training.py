@@ -175,8 +175,12 @@ def test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_
     assert third.steps()[0] == summary.step + 1
     third.send(protocol.Pause(id=1))
     wait_until(lambda: any(isinstance(event, protocol.Phase) and event.phase == "paused" for event in third.events()))
-    third.send(protocol.Stop(id=2))
-    assert third.wait() == 3
+    third.process.kill()
+    fourth = start("resume", str(run.path))
+    wait_until(lambda: any(isinstance(event, protocol.Phase) and event.phase == "paused" for event in fourth.events()))
+    fourth.send(protocol.Stop(id=1))
+    assert fourth.wait() == 3
+    assert run.events.read_bytes() == there.events.read_bytes()
 
 
 def test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint(

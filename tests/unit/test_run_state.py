@@ -219,7 +219,15 @@ def test_a_run_on_another_machine_has_no_deadlines_and_keeps_its_folder_when_its
     machine.feed(ProcessStarted("runs/here", is_remote=True), 0.0)
     failed = protocol.Error(code="device.failed", exit_code=6)
     before = done_stopped()
-    for event in (before, hello(run_dir="/there/runs/a"), phase("training"), step(1), failed, phase("connecting")):
+    for event in (
+        phase("stopping"),
+        before,
+        hello(run_dir="/there/runs/a"),
+        phase("training"),
+        step(1),
+        failed,
+        phase("connecting"),
+    ):
         machine.feed(event, 0.0)
     assert machine.done is None
     machine.feed(RunRequest.TICK, 10_000.0)

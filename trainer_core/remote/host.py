@@ -31,7 +31,7 @@ _PROGRAM: Final = (
 _PROGRAM_ROOT: Final = Path(__file__).resolve().parents[2]
 _FETCHING: Final = ".fetching"  # folder of incomplete files in a run
 _MIN_PYTHON: Final = (3, 6)  # of the launcher, which finds or asks for a newer one
-_NEEDED_BYTES: Final = 8 * 2**30  # an installation with CUDA
+_NEEDED_GIB: Final = (3, 8)  # for an installation; with CUDA
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -83,8 +83,8 @@ class RemoteHost:
             key = _set_key(program)
         if found["installed"] and key == found["key"]:
             return
-        if not found["installed"] and found["free"] < _NEEDED_BYTES:
-            needed, free = _NEEDED_BYTES >> 20, found["free"] >> 20
+        needed, free = _NEEDED_GIB[bool(found["gpus"])] * 1024, found["free"] >> 20
+        if not found["installed"] and free < needed:
             raise TraindeckError("remote.disk_full", host=self.name, needed_mib=needed, free_mib=free)
         with self._reporter.phase("installing"):
             if key:

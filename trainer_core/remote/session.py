@@ -24,7 +24,8 @@ from trainer_core.runs.run_dir import RunDir, decode_events
 _MAX_DELAY_S: Final = 60.0
 _POLL_S: Final = 0.1
 _READ_BYTES: Final = 256 * 1024
-_NOTED: Final = tuple(f'"type":"{name}"'.encode() for name in ("ack", "done", "error", "hello"))
+_PHASE: Final = b'"type":"phase"'
+_NOTED: Final = tuple(f'"type":"{name}"'.encode() for name in ("done", "error", "hello"))
 T = TypeVar("T")
 
 
@@ -67,14 +68,14 @@ class Session:
     def __init__(self, host: RemoteHost, there: str, run: RunDir, job: CommandContext) -> None:
         self._host, self._there, self._run, self._job = host, there, run, job
         self._context = job.run_context
-        self._pending: dict[str, AnyCommand] = {}  # not acknowledged, by key
-        self._key, self._sent = os.urandom(6).hex(), 0
+        self._commands: dict[str, AnyCommand] = {}  # all, by key: each connection sends them again
+        self._key = os.urandom(6).hex()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._retry = Reconnecting(self._context, host.name, self._poll)
-        # The copy may end within a line, whose rest follows.
-        self._partial_line = run.events.read_bytes().rpartition(b"\n")[2] if run.events.is_file() else b""
-        self._phase: bytes = b""  # last phase event of the trainer
+        *lines, rest = (run.events.read_bytes() if run.events.is_file() else b"").split(b"\n")
+        self._partial_line = rest  # of the copy, whose end follows
+        self._phase = next((line for line in reversed(lines) if _PHASE in line), b"")  # last one of the trainer
         self.ending: protocol.Done | protocol.Error | None = None  # last event of the trainer
 
     def __enter__(self) -> Session:
@@ -100,10 +101,11 @@ class Session:
         command = ("remote", "follow", self._there, "--after", str(known), *options)
         with self._host.trainer(*command) as connection, self._run.events.open("ab", buffering=0) as copy:
             self._retry.reset()
-            self._restore_phase()
+            if self._phase and not options:  # replaces `connecting`
+                self._job.relay(self._phase + b"\n")
             with self._lock:
                 self._connection = connection
-                for key in self._pending:
+                for key in self._commands:
                     self._write(key)
             try:
                 for chunk in self._read(connection):
@@ -150,7 +152,7 @@ class Session:
     def _relay(self, chunk: bytes) -> None:
         *lines, self._partial_line = (self._partial_line + chunk).split(b"\n")
         for line in lines:
-            if b'"type":"phase"' in line:
+            if _PHASE in line:
                 self._phase = line
             elif any(kind in line for kind in _NOTED):
                 for event in decode_events([line]):
@@ -159,29 +161,20 @@ class Session:
 
     def _note(self, event: protocol.AnyEvent) -> None:
         match event:
-            case protocol.Ack(id=number) if number is not None:
-                with self._lock:
-                    self._pending = {key: one for key, one in self._pending.items() if one.id != number}
             case protocol.Done() | protocol.Error():
                 self.ending = event
             case protocol.Hello():  # restarted
                 self.ending = None
 
-    def _restore_phase(self) -> None:
-        """Replace `connecting` by the phase of the trainer."""
-        if self._phase:
-            self._job.relay(self._phase + b"\n")
-
     def _send(self, command: AnyCommand) -> None:
         with self._lock:
-            self._sent += 1
-            key = f"{self._key}-{self._sent}"
-            self._pending[key] = command
+            key = f"{self._key}-{len(self._commands)}"
+            self._commands[key] = command
             if self._connection is not None:
                 self._write(key)
 
     def _write(self, key: str) -> None:
-        """Send a command; if the connection is lost, the next one does. The keeper ignores a key that it knows."""
+        """Send a command. The keeper ignores a key that it knows."""
         assert self._connection is not None
-        entry = {"key": key, "command": json.loads(protocol.encode(self._pending[key]))}
+        entry = {"key": key, "command": json.loads(protocol.encode(self._commands[key]))}
         self._connection.try_write(json.dumps(entry).encode() + b"\n")
