@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SLOW: Final[dict[str, tuple[str, ...]]] = {
-    "ranks": ("core/test_ranks.py", "faults/test_ranks_failures.py", "faults/test_ranks_nccl.py"),
+    "ranks": ("core/test_ranks.py", "faults/test_ranks_failures.py"),
     "compile": (
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",

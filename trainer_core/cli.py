@@ -6,11 +6,11 @@ so that `--help`, `presets`, `models` and `runs` are fast.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -28,7 +28,6 @@ from trainer_core.config import knobs
 from trainer_core.config_flags import common_flags, config_flags, knob_flags, output_flag, run_flags
 from trainer_core.console import models, runs
 from trainer_core.messages import ExitCode, TraindeckError, format_message, terminal_language
-from trainer_core.rank_info import RankInfo
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.supervisor import Supervisor
 from trainer_core.system import child_process
@@ -66,43 +65,23 @@ def commands() -> None:
 @click.pass_context
 def train(ctx: click.Context, /, supervisor_pid: int | None, **flags: Any) -> None:
     """Train, or resume a run with --resume."""
-    if (info := _worker_rank()) is not None:
-        from trainer_core.train import following
+    info = rank_info.from_environment()
+    if info is not None and info.rank:
+        from trainer_core.train.worker import train_worker
 
-        ctx.exit(following.of_launcher(info))
+        ctx.exit(train_worker(info))
     if supervisor_pid is None:
         _supervise(flags, ctx.obj)
     else:
-        child_process.exit_with_parent(supervisor_pid, graceful=True)
+        child_process.exit_with_parent(supervisor_pid if info is None else os.getppid(), graceful=True)
     with _command_context(flags) as job:
         plan = run_plan.plan_run(flags)  # report mistakes before torch is loaded
         from trainer_core.check.command import choose_settings
         from trainer_core.train.build import train as start
 
         start(plan, job, choose_settings)
-    ctx.exit(job.exit_code)
-
-
-@commands.command(name="rank", hidden=True)
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--rank", "number", type=int, required=True)
-@click.option("--of", "size", type=int, required=True)
-@click.option("--leader", type=int, required=True)
-@click.pass_context
-def rank_command(ctx: click.Context, /, folder: Path, number: int, size: int, leader: int) -> None:
-    """Another rank of `train --ranks`, which starts it."""
-    child_process.exit_with_parent(leader)
-    from trainer_core.train import following
-
-    ctx.exit(following.of_folder(folder, RankInfo(number, size), leader))
-
-
-def _worker_rank() -> RankInfo | None:
-    """Rank of this process under `torchrun`; None: rank 0, or no launcher."""
-    with contextlib.suppress(TraindeckError):  # reported by the plan
-        info = rank_info.from_environment()
-        return info if info is not None and info.rank > 0 else None
-    return None
+    # An elastic agent would restart a run that was stopped on request
+    ctx.exit(0 if job.exit_code == ExitCode.STOPPED and rank_info.is_elastic() else job.exit_code)
 
 
 @commands.command()
@@ -294,14 +273,15 @@ def bench(output: str, seconds: float | None, **flags: Any) -> None:
 
 def _supervise(flags: dict[str, Any], arguments: Sequence[str]) -> None:
     """Train in a supervised child process. Returns if no supervisor is needed."""
-    if flags["control"] is not None:  # the controlling program restarts runs itself
-        return
     try:
         plan = run_plan.plan_run(flags)
     except TraindeckError:  # the same plan fails again where it is reported
         return
-    if supervisor.is_enabled(plan):
-        supervisor.exit_like_child(Supervisor(plan, arguments, choose_output(flags["output"])).run())
+    controlled = flags["control"] is not None  # the controlling program restarts runs itself
+    if supervisor.is_enabled(plan) and (not controlled or plan.config.nproc_per_node > 1):
+        restarts = 0 if controlled else plan.config.restarts
+        output = choose_output(flags["output"])
+        supervisor.exit_like_child(Supervisor(plan, arguments, output, restarts=restarts).run())
 
 
 def _command_context(flags: dict[str, Any]) -> CommandContext:

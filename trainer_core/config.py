@@ -129,7 +129,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: Annotated[int, knob("training", ge=0, le=2**63 - 1)] = 1234
 
     device: Annotated[str, knob("hardware", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
-    ranks: Annotated[int, knob("hardware", unit="processes", ge=1, le=64)] = 1
+    nproc_per_node: Annotated[int, knob("hardware", unit="processes", ge=1, le=64)] = 1
+    parallel: Annotated[Literal["auto", "ddp", "fsdp"], knob("hardware")] = "auto"
+    fsdp_reshard_after_forward: Annotated[bool, knob("hardware")] = True
+    fsdp_cpu_offload: Annotated[bool, knob("hardware")] = False
+    collective_timeout_s: Annotated[int, knob("hardware", unit="s", ge=10, le=86_400)] = 600
     mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware")] = "auto"
     cpu_threads: Annotated[int, knob("hardware", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware")] = False
@@ -384,12 +388,25 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("config.freeze_and_lora")
     if config.early_stop_patience and not config.eval_steps:
         raise TraindeckError("config.early_stop_without_eval")
-    if config.ranks > config.effective_batch:
-        raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)
+    if config.nproc_per_node > config.effective_batch:
+        raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
+    if config.parallel == "fsdp" and (setting := find_unsupported_by_fsdp(config)):
+        raise TraindeckError("config.fsdp_unsupported", setting=setting)
     try:
         pause_schedule.parse(config.pause_between)
     except ValueError as error:
         raise TraindeckError("config.schedule", given=str(error)) from error
+
+
+def find_unsupported_by_fsdp(config: Config) -> str:
+    """A setting that sharded weights do not support; empty: none."""
+    unsupported = {
+        "method qlora": config.method == "qlora",  # https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1945
+        "optimizer adamw_8bit": config.optimizer == "adamw_8bit",  # its blocks of 256 entries would be cut
+        "lora_variant dora": config.method != "full" and config.lora_variant == "dora",
+        "mixed_precision fp16": config.mixed_precision == "fp16",
+    }
+    return next((setting for setting, given in unsupported.items() if given), "")
 
 
 def default_n_heads(hidden_dim: int) -> int:

@@ -33,6 +33,8 @@ TRANSIENT_CODES: Final = frozenset(
         "failure.nccl_timeout",
         "failure.nccl",
         "failure.peer_lost",
+        "ranks.timeout",
+        "memory.restart",
         "failure.worker_died",
         "failure.file_held",
         "failure.network_drive",

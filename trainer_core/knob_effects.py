@@ -21,6 +21,7 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "less": (
         "tie_embeddings", "chunked_loss", "activation_checkpointing", "checkpointed_layers", "low_memory",
+        "fsdp_reshard_after_forward", "fsdp_cpu_offload",
     ),
     "faster": (
         "token_cache", "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
@@ -31,11 +32,12 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
         "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "dropout", "qk_norm", "deterministic",
         "activation_checkpointing", "checkpointed_layers", "low_memory", "eval_batches", "eval_examples",
         "eval_max_new_tokens", "sample_tokens", "lora_rank", "lora_dropout", "lora_embeddings",
+        "fsdp_reshard_after_forward", "fsdp_cpu_offload",
     ),
     "depends": (
-        "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "ranks", "mixed_precision",
-        "cpu_threads", "compile", "attention", "chunked_loss", "num_workers", "prefetch_factor", "pause_between",
-        "pause_for_others", "method", "lora_targets", "lora_variant", "freeze",
+        "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "nproc_per_node", "parallel",
+        "mixed_precision", "cpu_threads", "compile", "attention", "chunked_loss", "num_workers", "prefetch_factor",
+        "pause_between", "pause_for_others", "method", "lora_targets", "lora_variant", "freeze",
     ),
 }  # fmt: skip
 """Settings by the effect of a higher value or of a switch that is on: `more` or `less` memory, `faster` or `slower`.

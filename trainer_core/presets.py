@@ -23,6 +23,7 @@ from trainer_core.system import yaml_files
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
 MODELS_FILE: Final = "models.yaml"
+_RENAMED: Final = {"ranks": "nproc_per_node"}  # settings in files of earlier versions
 _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}
 
 
@@ -114,4 +115,4 @@ def read_mapping(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
         raise TraindeckError("config.unreadable", detail="it is not a mapping", path=str(path))
-    return loaded
+    return {_RENAMED.get(str(name), str(name)): value for name, value in loaded.items()}

@@ -55,6 +55,7 @@ class RunContext(Reporter):
         self.command_handler: Callable[[protocol.AnyCommand], None] | None = None  # receives all, on any thread
         self.pause_conditions: list[Callable[[], PauseState | None]] = []  # checked at every poll; Resume overrides one
         self.pause_contexts: list[Callable[[], AbstractContextManager[None]]] = []  # such as freeing memory
+        self.on_wait: list[Callable[[], None]] = []  # called repeatedly during pauses and waits
         self._reader = reader
         self._stop_reason: Literal["stopped", "parent_lost"] | None = None
         self._interrupted_by_key = False
@@ -191,6 +192,8 @@ class RunContext(Reporter):
             next_check = time.monotonic() + interval_s
             while time.monotonic() < next_check:
                 time.sleep(_PAUSE_POLL_S)
+                for called in self.on_wait:
+                    called()
                 self._process_commands()
                 self.raise_if_stop_requested()
 

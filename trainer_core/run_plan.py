@@ -62,13 +62,14 @@ def _absolute(path: str) -> str:
 def plan_run(flags: Mapping[str, Any]) -> RunPlan:
     """Plan a new run, a resumed run, or a new run from an older checkpoint.
 
-    Raises `run.exists` for a folder that holds another run, data errors, `checkpoint.of_no_run` and
-    `ranks.one_machine`.
+    Raises `run.exists` for a folder that holds another run, data errors and `checkpoint.of_no_run`.
     """
     info = rank_info.from_environment()
-    if info is not None:  # torchrun's number of processes is the number of ranks
-        flags = {**flags, "ranks": info.size}
     wanted: Path | None = flags["run_dir"]
+    if info is not None:  # the launcher decides
+        flags = {**flags, "nproc_per_node": info.local_world_size}
+    if rank_info.is_elastic() and flags["resume"] is None and wanted is not None and RunDir(wanted).exists():
+        flags = {**flags, "resume": str(wanted)}  # started again by the elastic agent
     if flags["resume"] is None:
         config = build_config(flags)
         _require_data(config)

@@ -35,13 +35,14 @@ from trainer_core.wire import EventDispatcher, FileSink, Sink, StreamSink
 _POLL_S: Final = 0.1
 _TAIL_BYTES: Final = 64 * 1024  # contains the final event
 _SHOW_CURSOR: Final = "\x1b[?25h"
+_LOST: Final = "ranks.lost"
 _ELASTIC_RUN_VARIABLE: Final = "TORCHELASTIC_RUN_ID"
 
 
 def is_enabled(plan: RunPlan) -> bool:
     """Whether this process supervises rather than trains."""
     under_launcher = _ELASTIC_RUN_VARIABLE in os.environ or rank_info.from_environment() is not None
-    return plan.config.restarts > 0 and not under_launcher
+    return (plan.config.restarts > 0 or plan.config.nproc_per_node > 1) and not under_launcher
 
 
 def exit_like_child(code: int) -> NoReturn:
@@ -60,16 +61,23 @@ def exit_like_child(code: int) -> NoReturn:
 class Supervisor:
     """Trains in child processes. `arguments`: those of `train`, without the command.
 
-    `options`: arguments of every restart, such as `--control stdin`.
+    `options`: arguments of every restart, such as `--control stdin`. `restarts`: at most; None: as configured.
     """
 
     def __init__(
-        self, plan: RunPlan, arguments: Sequence[str], output: OutputFormat, options: Sequence[str] = ()
+        self,
+        plan: RunPlan,
+        arguments: Sequence[str],
+        output: OutputFormat,
+        options: Sequence[str] = (),
+        restarts: int | None = None,
     ) -> None:
         self._run, self._output, self._options = plan.run, output, list(options)
+        self._ranks, limit = plan.config.nproc_per_node, plan.config.restarts if restarts is None else restarts
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_requested = False  # no more restarts
-        self._restarts = RestartPolicy(plan.config.restarts, _last_checkpoint_step(plan.run))
+        self._final_code: int | None = None  # from the last event of several ranks
+        self._restarts = RestartPolicy(limit, _last_checkpoint_step(plan.run))
         # Fixes what the child would otherwise determine again: the run's name, or which run is the latest.
         fixed: list[str] = []
         if not plan.run.exists():
@@ -86,6 +94,8 @@ class Supervisor:
             while True:
                 ending = self._run_child(arguments)
                 if not self._should_restart(ending):
+                    if self._final_code is not None:
+                        return self._final_code
                     return ending.exit_code or (ExitCode.FAILED if ending.exited_silently else ExitCode.FINISHED)
                 if _read(self._run.config) != settings:  # stored by the child, with those of the command line
                     arguments = ["--resume", str(self._run.path), "--output", self._output, *self._options]
@@ -103,14 +113,21 @@ class Supervisor:
     def _run_child(self, arguments: Sequence[str]) -> ProcessExit:
         """Run one child to its end."""
         written = _size(self._run.events)
-        command = [sys.executable, *child_process.interpreter_flags(), "-m", "trainer_core", "train", *arguments]
-        self._child = subprocess.Popen([*command, "--supervisor", str(os.getpid())], env=child_process.environment())
+        arguments = ["train", *arguments, "--supervisor", str(os.getpid())]
+        command = rank_info.launch_command("trainer_core", arguments, self._ranks)
+        self._child = subprocess.Popen(command, env=child_process.environment())
         exit_code = self._child.wait()
         self._child = None
         if exit_code < 0 and sys.stdout is not None and sys.stdout.isatty():
             sys.stdout.write(_SHOW_CURSOR)  # hidden by a progress bar
         started, last = _size(self._run.events) > written, read_final_event(self._run.events, written)
         error, step = last.code if isinstance(last, protocol.Error) else "", _last_checkpoint_step(self._run)
+        if self._ranks > 1:
+            self._final_code = None if last is None else _exit_code(last)
+            if error == _LOST:  # the code of the agent is that of the lost rank
+                error = ""
+            elif last is not None:
+                exit_code = _exit_code(last)
         return ProcessExit(exit_code, error=error, exited_silently=started and last is None, started=started, step=step)
 
     def _should_restart(self, ending: ProcessExit) -> bool:
@@ -159,6 +176,12 @@ def read_final_event(events: Path, since: int) -> protocol.Done | protocol.Error
     # Include the preceding newline: the incomplete first line of the tail is skipped.
     tail = run_dir.tail_events(events, min(_TAIL_BYTES, _size(events) - since) + bool(since))
     return next((event for event in reversed([*tail]) if isinstance(event, protocol.Done | protocol.Error)), None)
+
+
+def _exit_code(event: protocol.Done | protocol.Error) -> int:
+    if isinstance(event, protocol.Error):
+        return event.exit_code
+    return ExitCode.STOPPED if event.reason in ("stopped", "parent_lost") else ExitCode.FINISHED
 
 
 def _size(path: Path) -> int:

@@ -1,48 +1,58 @@
-"""Ranks without a command line: the test process is one rank, and each other rank is a process that runs a script."""
+"""Ranks without a command line: each is a process that runs a script."""
 
 from __future__ import annotations
 
-import contextlib
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.core.trainer_process import ROOT, environment
-from trainer_core.train.joined import Joined
-from trainer_core.train.rendezvous import FolderStore, wait_for
 
 PREAMBLE = """
+import json
 import sys
 from pathlib import Path
+import msgspec
 import torch
-from tests.core.rank_processes import join_ranks
-from tests.core.training import build_trainer, tiny_config
-from trainer_core.train.following import obey
-from trainer_core.train.ranks import EndedByLeader, RankLost
-from trainer_core.train.peak_memory import PeakMemory
+from tests.core.training import build_trainer, corrupt_gradients, limit_batch_size, tiny_config
+from trainer_core import protocol, rank_info
+from trainer_core.data.prepare import prepare
+from trainer_core.messages import TraindeckError
+from trainer_core.progress import NullReporter
+from trainer_core.train.process_group import PeerFailed, join
 
-folder, rank, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-ranks = join_ranks(folder / "rendezvous", rank, size)
+folder, info = Path(sys.argv[1]), rank_info.from_environment()
+rank = info.rank if info else 0
+
+
+def trainer_of(group, **values):
+    config = tiny_config(folder, folder / "文本 text.txt", **values)
+    group.on_rank_zero(lambda: prepare(config, NullReporter()) and None)
+    return build_trainer(folder, config, "run", group)
+
+
+def weight_sums(trainer):
+    return [whole_tensor(weight.detach()).double().sum().item() for weight in trainer.model.parameters()]
+
+
+from trainer_core.models.sharding import whole_tensor
 """
 
 
-def join_ranks(folder: Path, rank: int, size: int) -> Joined:
-    """Join the process group as `rank`; returns once all ranks have joined."""
-    folder.mkdir(exist_ok=True)
-    store = FolderStore(folder)
-    store.set(f"joined/{rank}", "1")
-    wait_for(store, [f"joined/{other}" for other in range(size)], lambda: None)
-    return Joined(store, rank, size)
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
-@contextlib.contextmanager
-def start_ranks(folder: Path, script: str, size: int = 2, own_rank: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start all other ranks with `script` after `PREAMBLE`; they are killed at the end of the context."""
+def run_ranks(folder: Path, script: str, size: int = 2, timeout: float = 100) -> list[str]:
+    """Run `script` after `PREAMBLE` on all ranks. Returns the last line that each printed."""
+    common = environment(folder) | {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + script, str(folder), str(rank), str(size)],
-            env=environment(folder) | {"OMP_NUM_THREADS": "1"},
+            [sys.executable, "-c", PREAMBLE + script, str(folder)],
+            env=common | ({"RANK": str(rank), "WORLD_SIZE": str(size)} if size > 1 else {}),
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -50,14 +60,15 @@ def start_ranks(folder: Path, script: str, size: int = 2, own_rank: int = 0) -> 
             encoding="utf-8",
         )
         for rank in range(size)
-        if rank != own_rank
     ]
     try:
-        yield processes
+        outputs = [process.communicate(timeout=timeout)[0].strip() for process in processes]
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+    return [output.splitlines()[-1] for output in outputs]
 
 
 def is_running(pid: int) -> bool:

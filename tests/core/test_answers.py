@@ -133,7 +133,7 @@ def test_batches_have_at_most_max_positions(monkeypatch: pytest.MonkeyPatch) -> 
     model, prompts = model_with_context(FAMILIES["llama"]), random_prompts()
     expected = generate_answers(model, prompts)
     sizes.clear()
-    assert answer_tokens(model, prompts, [LIMIT] * 64, END_TOKENS, 500, NullReporter()) == expected
+    assert answer_tokens(model, prompts, [LIMIT] * 64, END_TOKENS, 500, NullReporter().poll) == expected
     assert sum(rows for rows, _ in sizes) == 64
     assert max(rows * capacity for rows, capacity in sizes) <= 500
     assert len(sizes) < 20  # short prompts share large batches
@@ -151,7 +151,7 @@ def test_a_batch_that_runs_out_of_memory_is_split() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     model.model.layers[1].register_forward_pre_hook(too_large)
-    assert answer_tokens(model, prompts, [LIMIT] * 64, END_TOKENS, 64 * CONTEXT, NullReporter()) == expected
+    assert answer_tokens(model, prompts, [LIMIT] * 64, END_TOKENS, 64 * CONTEXT, NullReporter().poll) == expected
     assert 0 < failures < 6
     assert model.training
 

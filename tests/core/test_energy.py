@@ -37,8 +37,7 @@ def energy(nvml: EnergyNvml, path: Path, device: str, ranks: int) -> float | Non
     job: Any = SimpleNamespace(run_context=RunContext(EventDispatcher()))
     trainer: Any = SimpleNamespace(
         device=torch.device(device),
-        ranks=SimpleNamespace(size=ranks),
-        config=Config(hardware_interval_s=0.1),
+        config=Config(hardware_interval_s=0.1, nproc_per_node=ranks),
         run_dir=SimpleNamespace(path=path),
         reports=SimpleNamespace(energy=lambda: None),
     )

@@ -185,7 +185,7 @@ def test_a_lora_run_whose_base_model_was_moved_resumes_with_its_new_folder(tmp_p
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_a_fully_tuned_run_resumes_without_its_base_model(tmp_path: Path, ranks: str) -> None:
     base = base_folder(tmp_path / "模型 base", "llama3", spare_rows=0, chat_template=None)
-    expect_exact_resume_without_base(tmp_path, base, "--ranks", ranks)
+    expect_exact_resume_without_base(tmp_path, base, "--nproc-per-node", ranks)
 
 
 def expect_exact_resume_without_base(home: Path, base: Path, *options: str) -> None:

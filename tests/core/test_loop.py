@@ -142,7 +142,7 @@ def test_evaluation_and_samples_do_not_change_the_weights(tmp_path: Path) -> Non
 def test_an_evaluation_at_the_start_measures_the_initial_weights(tmp_path: Path) -> None:
     config = tiny_config(tmp_path, pairs_file(tmp_path), eval_on_start=True, max_steps=4)
     trainer, sink = build_trainer(tmp_path, config)
-    initial = trainer.evaluation_pass().run(trainer.context).loss
+    initial = trainer.evaluation_pass().run(trainer.context, trainer.context.poll).loss
     trainer.run()
     evals = sink.events_of(protocol.Eval)
     assert [event.step for event in evals] == [0, 4]

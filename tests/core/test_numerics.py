@@ -129,7 +129,7 @@ def record_gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: 
             summed += (mean + math.sqrt(2 / size) * torch.randn(400, generator=generator)) * size / total
             if number == 0:
                 weight.grad = summed * scale
-                noise.record_first([weight], size)
+                noise.record_first([weight.grad], size)
         noise.record_last(summed.norm(), total)
 
 
@@ -153,7 +153,7 @@ def test_one_micro_batch_and_overflows_measure_no_noise() -> None:
     assert noise.read() is None
     record_gradients(noise, [16, 16], 20)
     before = noise.state_dict()
-    noise.record_first([torch.nn.Parameter(torch.zeros(1))], 5)
+    noise.record_first([], 5)
     noise.record_last(torch.tensor(math.nan), 10)
     assert noise.state_dict() == before
 
@@ -232,7 +232,7 @@ def test_monitors_never_synchronize_with_a_gpu() -> None:
     norm = torch.tensor(math.nan, device=device)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        noise.record_first([weight], 4)
+        noise.record_first([weight.grad], 4)
         noise.record_last(norm, 8)
         flag = monitor.judge(norm, 1)
     finally:

@@ -25,7 +25,7 @@ from tests.core.trainer_process import (
 )
 from trainer_core import protocol
 from trainer_core.train import state_offload
-from trainer_core.train.ranks import Ranks
+from trainer_core.train.process_group import ProcessGroup
 from trainer_core.train.state_offload import StateOffloader
 
 CPU = torch.device("cpu")
@@ -143,14 +143,14 @@ def test_needed_memory_is_the_peak_limited_by_what_was_free(
 
 
 def test_each_rank_uses_its_share_of_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = Ranks()
-    ranks.rank, ranks.size = 1, 3
+    group = ProcessGroup()
+    group.rank, group.local_world_size = 1, 3
     _, _, tensors = trained_layer()
     size = total_bytes(tensors)
     memory, disk = [3 * size], [3 * (size + GIB)]
     monkeypatch.setattr("trainer_core.system.files.free_bytes", lambda path: disk[0])
     monkeypatch.setattr(state_offload, "free_system_bytes", lambda: memory[0])
-    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, ranks)
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, group)
     assert offloader.offload() == "memory"
     assert offloader.restore()
     memory[0] -= 1

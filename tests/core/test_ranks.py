@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.core.rank_processes import join_ranks, start_ranks
 from tests.core.trainer_process import (
     TINY,
     TrainerResult,
@@ -31,12 +30,13 @@ from trainer_core.check.trial import num_micro_batches
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.data.loader import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.train.ranks import RankLost, cuts, deal, pieces, share_of
+from trainer_core.runs import checkpoint_dir
+from trainer_core.train.batch_division import divide, pieces, rank_config
 
 STEPS = 12
 DATA = "文本 text.txt"
 ARGUMENTS = ["train", *TINY, "--max-steps", str(STEPS), "--save-steps", "6", "--keep-last", "9", "--data", DATA]
-TWO = ["--ranks", "2"]
+TWO = ["--nproc-per-node", "2"]
 NO_DROPOUT = ["--dropout", "0"]
 
 
@@ -83,13 +83,13 @@ def assert_same_run(home: Path, name: str, result: TrainerResult, single: Traine
         torch.testing.assert_close(weight, expected[key], rtol=1e-3, atol=2e-5)
 
 
-def test_two_ranks_equal_a_single_process(home: Path, single: TrainerResult) -> None:
-    result = run(home, *ARGUMENTS, *NO_DROPOUT, *TWO, "--run-dir", "both")
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_ranks_equal_a_single_process(home: Path, single: TrainerResult, parallel: str) -> None:
+    result = run(home, *ARGUMENTS, *NO_DROPOUT, *TWO, "--parallel", parallel, "--run-dir", parallel)
     assert result.code == 0, result.stderr
-    assert_same_run(home, "both", result, single)
+    assert_same_run(home, parallel, result, single)
     assert len(result.events_of(protocol.Hello)[0].devices) == 2
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1)), "only rank 0 emits events"
-    assert not list((home / "both").glob("ranks-*")), "the rendezvous folder is deleted"
 
 
 def test_torchrun_ranks_equal_a_single_process(home: Path, single: TrainerResult) -> None:
@@ -116,9 +116,47 @@ def test_world_size_can_change_at_each_resume(home: Path, single: TrainerResult)
     assert second.code == 0, second.stderr
     (warning,) = second.events_of(protocol.Warn)
     assert (warning.code, warning.params) == ("resume.not_exact", {"what": "ranks", "before": "1", "after": "2"})
-    third = run(home, "train", "--resume", "resumed/a", "--ranks", "1", "--max-steps", str(STEPS))
+    third = run(home, "train", "--resume", "resumed/a", "--nproc-per-node", "1", "--max-steps", str(STEPS))
     assert [event.params["what"] for event in third.events_of(protocol.Warn)] == ["ranks"]
     assert {**first.losses, **second.losses, **third.losses} == pytest.approx(constant.losses, rel=1e-5)
+
+
+def test_sharded_checkpoints_are_plain_files_that_any_number_of_ranks_resumes(
+    home: Path, single: TrainerResult
+) -> None:
+    fsdp = [*ARGUMENTS, *NO_DROPOUT, *TWO, "--parallel", "fsdp", "--run-dir", "sharded"]
+    assert run(home, *fsdp).code == 0
+    folders = [home / name / "checkpoints" / "step-00000006" for name in ("sharded", "single")]
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        actual, expected = (load_file(folder / file) for folder in folders)
+        assert actual.keys() == expected.keys()
+        for name, tensor in actual.items():
+            assert (tensor.shape, tensor.dtype) == (expected[name].shape, expected[name].dtype)
+            if not name.startswith("generator"):
+                torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=2e-5)
+    for ranks in ("1", "4"):
+        resume = ["train", "--resume", str(folders[0]), "--nproc-per-node", ranks, "--run-dir", f"resumed-by-{ranks}"]
+        result = run(home, *resume)
+        assert result.code == 0, result.stderr
+        expected_losses = {step: loss for step, loss in single.losses.items() if step > 6}
+        assert result.losses == pytest.approx(expected_losses, rel=1e-5)
+    assert not any(checkpoint_dir.verify_files(folders[0]).values()), "it equals its manifest"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_sharded_run_resumes_exactly(home: Path, optimizer: str) -> None:
+    arguments = [*ARGUMENTS, *TWO, "--parallel", "fsdp", "--optimizer", optimizer, "--save-steps", "4"]
+    whole = run(home, *arguments, "--run-dir", f"whole-{optimizer}")
+    assert whole.code == 0, whole.stderr
+    source = home / f"whole-{optimizer}" / "checkpoints" / "step-00000004"
+    resumed = run(home, "train", "--resume", str(source), "--run-dir", f"again-{optimizer}")
+    assert resumed.code == 0, resumed.stderr
+    assert resumed.losses == {step: loss for step, loss in whole.losses.items() if step > 4}
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        first, second = (
+            home / f"{name}-{optimizer}" / "checkpoints" / f"step-{STEPS:08d}" / file for name in ("whole", "again")
+        )
+        assert first.read_bytes() == second.read_bytes(), file
 
 
 def test_a_resume_with_the_same_world_size_is_exact(home: Path, two_ranks: TrainerResult) -> None:
@@ -164,6 +202,34 @@ def test_ranks_obey_pause_set_save_and_the_end_of_stdin(
     (done,) = result.events_of(protocol.Done)
     assert done.reason == "parent_lost"
     assert (home / "controlled" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
+
+
+def test_accelerate_launch_and_slurm_start_ranks(home: Path, single: TrainerResult) -> None:
+    """`srun` is simulated by its environment."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--main_process_port", "0", "-m", "trainer_core"]
+    completed = subprocess.run(
+        [*command, *ARGUMENTS, *NO_DROPOUT, "--output", "json", "--run-dir", "accelerate"],
+        env=environment(home), cwd=home, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stderr.decode()
+    result = TrainerResult(0, [protocol.decode_event(line) for line in completed.stdout.splitlines()], "")
+    assert_same_run(home, "accelerate", result, single)
+    slurm = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_NODELIST": "127.0.0.1"}
+    arguments = [*ARGUMENTS, *NO_DROPOUT, "--output", "json", "--run-dir", "slurm"]
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainer_core", *arguments],
+            env=environment(home) | slurm | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            cwd=home,
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    outputs = [task.communicate(timeout=120)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0]
+    result = TrainerResult(0, [protocol.decode_event(line) for line in outputs[0].splitlines()], "")
+    assert_same_run(home, "slurm", result, single)
 
 
 def test_a_check_measures_all_ranks(home: Path) -> None:
@@ -214,14 +280,14 @@ def test_only_several_ranks_report_synchronization_time(single: TrainerResult, t
 
 def test_more_ranks_than_sequences_per_step_are_rejected() -> None:
     with pytest.raises(TraindeckError) as error:
-        resolve([ConfigLayer("test", {"ranks": 4, "batch_size": 3})])
+        resolve([ConfigLayer("test", {"nproc_per_node": 4, "batch_size": 3})])
     assert error.value.code == "ranks.too_many"
 
 
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [16], [8, 8], [4, 4, 3], [1], [2, 1]])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_rows_are_divided_evenly_among_ranks(sizes: list[int], size: int) -> None:
-    shares = [cuts(sizes, rank, size) for rank in range(size)]
+    shares = [[part for piece in pieces(sizes, rank, size, alike=False) for part in piece] for rank in range(size)]
     rows = [(batch, row) for share in shares for batch, part in share for row in range(part.start, part.stop)]
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
     counts = [sum(part.stop - part.start for _, part in share) for share in shares]
@@ -248,13 +314,13 @@ def test_each_rank_computes_pieces_of_one_size() -> None:
     """Compiled code is specialized for one number of rows, and CUDA graphs require a single piece."""
     for sizes, expected in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
         window = [distinct_rows(rows) for rows in sizes]
-        piece_sizes = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3, 16)] for rank in range(3)]
+        piece_sizes = [[piece.input_ids.shape[0] for piece in divide(window, rank, 3, 16).batches] for rank in range(3)]
         assert piece_sizes == expected
 
 
 def test_pieces_contain_all_rows_in_order() -> None:
     window = [distinct_rows(4, first=0), distinct_rows(4, first=4), distinct_rows(4, first=8)]
-    all_pieces = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
+    all_pieces = [piece for rank in range(2) for piece in divide(window, rank, 2, 4).batches]
     assert torch.equal(torch.cat([piece.input_ids for piece in all_pieces]), torch.cat([b.input_ids for b in window]))
     assert torch.equal(torch.cat([piece.labels for piece in all_pieces]), torch.cat([b.labels for b in window]))
     assert [piece.loss_tokens for piece in all_pieces] == [3 * 8] * 4
@@ -263,7 +329,7 @@ def test_pieces_contain_all_rows_in_order() -> None:
 
 def test_micro_batches_of_different_widths_are_not_merged() -> None:
     window = [distinct_rows(4, width=8), distinct_rows(4, width=16)]
-    assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3, 4)] for rank in range(3)] == [
+    assert [[tuple(piece.input_ids.shape) for piece in divide(window, rank, 3, 4).batches] for rank in range(3)] == [
         [(2, 8)],
         [(2, 8), (1, 16)],
         [(3, 16)],
@@ -272,9 +338,10 @@ def test_micro_batches_of_different_widths_are_not_merged() -> None:
 
 def test_pieces_at_the_end_of_an_epoch_are_not_larger() -> None:
     """The check measures the memory of a full-size piece only."""
-    usual_size = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
+    usual_size = rank_config(Config(batch_size=16, gradient_accumulation_steps=4), 3).batch_size
+    window = [distinct_rows(16)] * 3
     piece_sizes = [
-        [piece.input_ids.shape[0] for piece in deal([distinct_rows(16)] * 3, rank, 3, usual_size)] for rank in range(3)
+        [piece.input_ids.shape[0] for piece in divide(window, rank, 3, usual_size).batches] for rank in range(3)
     ]
     assert (usual_size, piece_sizes) == (11, [[8, 8]] * 3)
 
@@ -284,15 +351,15 @@ def test_a_check_uses_the_piece_size_of_the_run(ranks: int) -> None:
     for batch_size in (1, 2, 4, 6, 8, 12, 16):
         for accumulation in range(1, 13):
             if batch_size * accumulation >= ranks:
-                run = Config(batch_size=batch_size, gradient_accumulation_steps=accumulation, ranks=ranks)
+                run = Config(batch_size=batch_size, gradient_accumulation_steps=accumulation, nproc_per_node=ranks)
                 trial = msgspec.structs.replace(run, gradient_accumulation_steps=num_micro_batches(run))
-                assert share_of(trial).batch_size == share_of(run).batch_size
+                assert rank_config(trial, ranks).batch_size == rank_config(run, ranks).batch_size
 
 
 def test_sequences_with_and_without_segments_are_merged() -> None:
     packed, unpacked = distinct_rows(4), distinct_rows(4, first=4)
     unpacked = dataclasses.replace(unpacked, segments=None, positions=None)
-    (piece,) = deal([packed, unpacked], 1, 3, 4)
+    (piece,) = divide([packed, unpacked], 1, 3, 4).batches
     assert piece.input_ids[:, 0].tolist() == [200, 300, 400]
     assert piece.segments is not None
     assert piece.positions is not None
@@ -307,44 +374,3 @@ def distinct_rows(rows: int, first: int = 0, width: int = 8) -> Batch:
     ids = torch.arange(first, first + rows).unsqueeze(1) * 100 + torch.arange(width)
     segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
     return Batch(ids, ids + 1, loss_tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
-
-
-REDUCE = """
-weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
-for weight in weights:
-    weight.grad = torch.full_like(weight, rank)
-ranks.add_up_gradients(weights, torch.tensor(rank, dtype=torch.float64))
-ranks.close()
-"""
-
-
-def test_a_rank_without_sequences_takes_part_in_the_reduction(tmp_path: Path) -> None:
-    with start_ranks(tmp_path, REDUCE, size=3):
-        ranks = join_ranks(tmp_path / "rendezvous", 0, 3)
-        single = torch.zeros(1, 8, dtype=torch.int64)
-        assert ranks.share([Batch(single, single, loss_tokens=8, samples=1)] * 2, 1) == []
-        weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
-        loss = torch.zeros((), dtype=torch.float64)
-        ranks.add_up_gradients(weights, loss)
-        assert [weight.grad.unique().tolist() for weight in weights if weight.grad is not None] == [[3.0], [3.0]]
-        assert float(loss) == 3.0
-
-
-EXIT_WHILE_WAITING = """
-import time
-since = time.monotonic()
-
-def poll():
-    if time.monotonic() - since > 0.5:
-        sys.exit(3)
-
-ranks.most(0, poll=poll)
-"""
-
-
-def test_rank_0_can_exit_while_another_rank_is_unresponsive(tmp_path: Path) -> None:
-    with start_ranks(tmp_path, EXIT_WHILE_WAITING, own_rank=1) as (leader,):
-        ranks = join_ranks(tmp_path / "rendezvous", 1, 2)
-        assert leader.wait(timeout=60) == 3
-        with pytest.raises(RankLost):
-            ranks.hear()

@@ -121,7 +121,7 @@ def test_a_paused_run_of_such_a_model_resumes_exactly(
 def test_two_ranks_train_such_a_model_as_one_does(tmp_path: Path, model_type: str, method: str) -> None:
     base, data = base_folder(tmp_path / "base", model_type), conversations_file(tmp_path)
     one = fine_tune(tmp_path, base, data, "one", "--method", method)
-    two = fine_tune(tmp_path, base, data, "two", "--method", method, "--ranks", "2")
+    two = fine_tune(tmp_path, base, data, "two", "--method", method, "--nproc-per-node", "2")
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     evals = [[event.loss for event in result.events_of(protocol.Eval)] for result in (one, two)]
     assert evals[1] == pytest.approx(evals[0], rel=1e-4)

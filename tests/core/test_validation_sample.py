@@ -42,7 +42,7 @@ def evaluated_sequences(trainer: Trainer) -> list[int]:
         return loss_of(batch)
 
     evaluation._loss_of = record
-    evaluation.run(trainer.context)
+    evaluation.run(trainer.context, trainer.context.poll)
     return numbers
 
 
@@ -79,12 +79,15 @@ def test_a_resume_keeps_the_validation_sample(tmp_path: Path, change: dict[str, 
     trainer, _ = build_trainer(tmp_path, config)
     trainer.run()
     trainer.set_up()
-    before, expected = evaluated_sequences(trainer), trainer.evaluation_pass().run(trainer.context)
+    before, expected = (
+        evaluated_sequences(trainer),
+        trainer.evaluation_pass().run(trainer.context, trainer.context.poll),
+    )
     resumed, sink = build_trainer(tmp_path, msgspec.structs.replace(config, **change), "resumed")
     resumed.resume(trainer.run_dir.checkpoints / "step-00000002")
     resumed.set_up()
     assert evaluated_sequences(resumed) == before
-    actual = resumed.evaluation_pass().run(resumed.context)
+    actual = resumed.evaluation_pass().run(resumed.context, resumed.context.poll)
     assert (actual.tokens, actual.loss) == (expected.tokens, pytest.approx(expected.loss, rel=1e-6))
     codes = [event.code for event in sink.events_of(protocol.Warn)]
     assert ("resume.eval_sample_kept" in codes) == ("eval_batches" in change)
@@ -117,7 +120,7 @@ def test_the_loss_is_the_mean_over_tokens(tmp_path: Path, batch_size: int) -> No
             batch = samples.collate([samples[number]])
             summed += float(batch_loss(trainer.model, batch))
             tokens += batch.loss_tokens
-    evaluation = trainer.evaluation_pass().run(trainer.context)
+    evaluation = trainer.evaluation_pass().run(trainer.context, trainer.context.poll)
     assert evaluation.tokens == tokens
     assert evaluation.loss == pytest.approx(summed / tokens, rel=1e-5)
 

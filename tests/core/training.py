@@ -20,9 +20,8 @@ from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train.device import Precision, choose_precision, configure_arithmetic
 from trainer_core.train.device_transfer import AccumulationWindow
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.trainer import Trainer
-from trainer_core.train.training_step import TrainingStep
 from trainer_core.wire import EventDispatcher
 
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.64 GiB."
@@ -53,7 +52,11 @@ def oom_config(folder: Path, **values: object) -> Config:
 
 
 def build_trainer(
-    folder: Path, config: Config, name: str = "run", ranks: Ranks = ALONE, precision: Precision | None = None
+    folder: Path,
+    config: Config,
+    name: str = "run",
+    group: ProcessGroup = SINGLE_PROCESS,
+    precision: Precision | None = None,
 ) -> tuple[Trainer, RecordingSink]:
     """A trainer with the run directory `folder / name`, and the sink that records its events."""
     sink, device = RecordingSink(), torch.device(config.device)
@@ -61,10 +64,8 @@ def build_trainer(
     run = RunDir(folder / name)
     run.create()
     precision = precision or choose_precision(config.mixed_precision, device, NullReporter())
-    kind = TrainingStep if ranks.rank else Trainer
-    trainer = kind(
-        config, prepare(config, NullReporter()), run, RunContext(EventDispatcher(sink)), device, precision, ranks
-    )
+    context = RunContext(EventDispatcher(sink))
+    trainer = Trainer(config, prepare(config, NullReporter()), run, context, device, precision, group)
     return trainer, sink
 
 
@@ -120,7 +121,8 @@ def corrupt_gradients(trainer: Trainer, *steps: tuple[int, ...], factor: float =
 
 def limit_batch_size(trainer: Trainer, rows: int, when: Callable[[], bool] = lambda: True) -> None:
     """Raise out-of-memory errors for micro-batches of more than `rows` sequences while `when` is true."""
-    trainer.set_up()
+    if not trainer._is_set_up:
+        trainer.set_up()
 
     def limited(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def loss(batch: Any, *grad_scale: Any) -> torch.Tensor:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-import torch
 
 from tests.core import trainer_process
-from tests.core.rank_processes import is_running, join_ranks, start_ranks
+from tests.core.rank_processes import is_running, run_ranks
 from tests.core.trainer_process import (
     ROOT,
     TINY,
@@ -27,176 +28,190 @@ from tests.core.trainer_process import (
     start,
     text_file,
 )
-from tests.core.training import build_trainer, copy_weights, limit_batch_size, losses, oom_config, recovery_actions
-from tests.recording_sink import RecordingSink
 from trainer_core import protocol
-from trainer_core.data.prepare import prepare
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.progress import NullReporter
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train import optimizers
-from trainer_core.train.trainer import Trainer
 
 LONG = ["--max-steps", "1000000", "--save-steps", "5", "--compile", "off"]
-ENDLESS_RUN = ["train", *TINY, *LONG, "--run-dir", "run", "--ranks", "2"]
-RANK_SCRIPT = """
-from tests.core.training import limit_batch_size
-trainer, _ = build_trainer(folder, tiny_config(folder, folder / "文本 text.txt", **SETTINGS), "run", ranks)
-FAULT
-trainer._is_set_up or trainer.set_up()
-try:
-    obey(trainer, ranks, PeakMemory(torch.device("cpu")))
-except EndedByLeader:
-    print([weight.detach().double().sum().item() for weight in trainer.model.parameters()], trainer.oom.state_dict())
-ranks.close()
-"""
-SETTINGS = {"max_steps": 8, "eval_steps": 4, "batch_size": 12, "ranks": 2, "validation_fraction": 0.2}
-BASE_SETTINGS = {"cpu_threads": 1, "perf_steps": 0, "compile": "off"}
-
-
-def rank_script(fault: str = "", **values: object) -> str:
-    """Script of rank 1, with code that injects a fault."""
-    return RANK_SCRIPT.replace("FAULT", fault).replace("SETTINGS", repr(BASE_SETTINGS | SETTINGS | values))
-
-
-def leader_trainer(folder: Path, **values: object) -> tuple[Trainer, RecordingSink]:
-    """Trainer of rank 0 of two."""
-    settings = oom_config(folder, **{**SETTINGS, **values})
-    prepare(settings, NullReporter())  # before the other rank does
-    return build_trainer(folder, settings, "run", join_ranks(folder / "rendezvous", 0, 2))
-
-
-def run_both(leader: Trainer, processes: list[subprocess.Popen[str]]) -> None:
-    """Run to the end; weights and OOM recovery state of both ranks must be equal."""
-    leader.run()
-    leader.ranks.end(0)  # type: ignore[attr-defined]
-    output, _ = processes[0].communicate(timeout=60)
-    sums = [weight.double().sum().item() for weight in copy_weights(leader)]
-    assert f"{sums} {leader.oom.state_dict()}" == output.strip().splitlines()[-1], output
-
-
-@pytest.fixture
-def single_process(tmp_path: Path) -> tuple[Trainer, RecordingSink]:
-    """The same run of a single process with enough memory."""
-    trainer, sink = build_trainer(tmp_path, oom_config(tmp_path, **{**SETTINGS, "ranks": 1}), "single")
+ENDLESS_RUN = ["train", *TINY, *LONG, "--run-dir", "run", "--nproc-per-node", "2"]
+SETTINGS = {
+    "max_steps": 8,
+    "eval_steps": 4,
+    "batch_size": 12,
+    "log_steps": 1,
+    "validation_fraction": 0.2,
+    "cpu_threads": 1,
+    "perf_steps": 0,
+    "compile": "off",
+}
+SCRIPT = """
+with join(info, 60.0 if not rank else None) as group:
+    trainer, sink = trainer_of(group, **SETTINGS)
+    step = lambda: trainer.state.counters.step
+    FAULT
     trainer.run()
-    return trainer, sink
+    events = [
+        {**msgspec.to_builtins(event), "type": type(event).__name__}
+        for event in sink.events
+        if isinstance(event, protocol.Step | protocol.Eval | protocol.OomRecovery | protocol.BadStep | protocol.Warn)
+    ]
+    result = {
+        "events": events, "weights": weight_sums(trainer), "oom": trainer.oom.state_dict(),
+        "step": step(), "position": trainer.state.counters.position,
+    }
+print(json.dumps(result))
+"""
 
 
-def test_out_of_memory_on_one_rank_splits_the_step_on_both(
-    tmp_path: Path, single_process: tuple[Trainer, RecordingSink]
-) -> None:
-    with start_ranks(
-        tmp_path, rank_script("limit_batch_size(trainer, 3, lambda: 2 <= trainer.state.counters.step < 5)")
-    ) as processes:
-        leader, sink = leader_trainer(tmp_path)
-        leader.oom._revert_after_steps = 64
-        run_both(leader, processes)
-    assert [
-        (event.step, *action)
-        for event, action in zip(sink.events_of(protocol.OomRecovery), recovery_actions(sink), strict=True)
-    ] == [(3, "halved", "forward", 3, 4)]
-    assert losses(sink) == pytest.approx(losses(single_process[1]), rel=1e-5)
-    assert leader.state.counters.samples == single_process[0].state.counters.samples
-    for actual, expected in zip(copy_weights(leader), copy_weights(single_process[0]), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=2e-5)
+def run_script(folder: Path, fault: str = "", size: int = 2, **values: Any) -> list[dict[str, Any]]:
+    """What each rank of a short run reports. `fault`: code that injects a fault, on all ranks."""
+    text_file(folder)
+    script = SCRIPT.replace("FAULT", fault or "pass").replace("SETTINGS", repr(SETTINGS | values))
+    return [json.loads(line) for line in run_ranks(folder, script, size)]
 
 
-def test_both_ranks_revert_a_recovery_action_after_good_steps(
-    tmp_path: Path, single_process: tuple[Trainer, RecordingSink]
-) -> None:
-    with start_ranks(tmp_path, rank_script("trainer.oom._revert_after_steps = 2")) as processes:
-        leader, sink = leader_trainer(tmp_path)
-        leader.oom._revert_after_steps = 2
-        limit_batch_size(leader, 3, when=lambda: leader.state.counters.step == 1)
-        run_both(leader, processes)
-    assert [(event.step, event.action) for event in sink.events_of(protocol.OomRecovery)] == [
+def losses(result: dict[str, Any]) -> list[float]:
+    return [event["loss"] for event in result["events"] if event["type"] == "Step"]
+
+
+def events(result: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [event for event in result["events"] if event["type"] == kind]
+
+
+@pytest.fixture(scope="module")
+def single_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same run of a single process with enough memory."""
+    (result,) = run_script(tmp_path_factory.mktemp("single"), size=1)
+    return result
+
+
+def assert_equal(results: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    """All ranks have the same weights and recovery state, and losses equal those of one process within rounding."""
+    first, *others = results
+    for other in others:
+        assert (other["weights"], other["oom"]) == (first["weights"], first["oom"])
+    assert losses(first) == pytest.approx(losses(expected), rel=1e-5)
+    evals = [[event["loss"] for event in events(result, "Eval")] for result in (first, expected)]
+    assert evals[0] == pytest.approx(evals[1], rel=1e-5)
+    assert first["weights"] == pytest.approx(expected["weights"], rel=1e-3, abs=1e-3)
+
+
+def test_out_of_memory_on_one_rank_splits_the_step_on_both(tmp_path: Path, single_process: dict[str, Any]) -> None:
+    results = run_script(tmp_path, "trainer.set_up(); rank and limit_batch_size(trainer, 3, lambda: 2 <= step() < 5)")
+    (event,) = events(results[0], "OomRecovery")
+    assert [event[name] for name in ("step", "action", "during", "batch_size")] == [3, "halved", "forward", 3]
+    assert_equal(results, single_process)
+
+
+def test_both_ranks_revert_a_recovery_action_after_good_steps(tmp_path: Path, single_process: dict[str, Any]) -> None:
+    fault = "rank or limit_batch_size(trainer, 3, lambda: step() == 1)"
+    results = run_script(tmp_path, f"trainer.oom._revert_after_steps = 2; trainer.set_up(); {fault}")
+    assert [(event["step"], event["action"]) for event in events(results[0], "OomRecovery")] == [
         (2, "halved"),
         (3, "grown"),
     ]
-    assert losses(sink) == pytest.approx(losses(single_process[1]), rel=1e-5)
+    assert_equal(results, single_process)
 
 
 def test_an_evaluation_out_of_memory_on_one_rank_is_split_on_both(
-    tmp_path: Path, single_process: tuple[Trainer, RecordingSink]
+    tmp_path: Path, single_process: dict[str, Any]
 ) -> None:
-    fault = "limit_batch_size(trainer, 3, lambda: not trainer.model.training)"
-    with start_ranks(tmp_path, rank_script(fault)) as processes:
-        leader, sink = leader_trainer(tmp_path)
-        run_both(leader, processes)
-    assert recovery_actions(sink)[0][:2] == ("halved", "evaluation")
-    actual, expected = sink.events_of(protocol.Eval), single_process[1].events_of(protocol.Eval)
-    assert [event.loss for event in actual] == pytest.approx([event.loss for event in expected], rel=1e-5)
-    assert [event.tokens for event in actual] == [event.tokens for event in expected]
+    results = run_script(
+        tmp_path, "trainer.set_up(); rank and limit_batch_size(trainer, 3, lambda: not trainer.model.training)"
+    )
+    first = events(results[0], "OomRecovery")[0]
+    assert (first["action"], first["during"]) == ("halved", "evaluation")
+    assert_equal(results, single_process)
 
 
 FAIL_ALLOCATION = """
-from trainer_core.train import optimizers
-allocate, failures = optimizers.allocate, [1]
-def fail_once(optimizer):
-    if failures:
-        failures.pop()
-        raise MemoryError("Tried to allocate 512 MiB")
-    allocate(optimizer)
-optimizers.allocate = fail_once
+    from trainer_core.train import optimizers
+    allocate, failures = optimizers.allocate, [1] if rank == FAILING else []
+    def fail_once(optimizer):
+        if failures:
+            failures.pop()
+            raise MemoryError("Tried to allocate 512 MiB")
+        allocate(optimizer)
+    optimizers.allocate = fail_once
 """
 
 
 @pytest.mark.parametrize("failing_rank", [0, 1])
 def test_out_of_memory_before_the_first_step_is_handled_by_both_ranks(
-    failing_rank: int, tmp_path: Path, single_process: tuple[Trainer, RecordingSink], monkeypatch: pytest.MonkeyPatch
+    failing_rank: int, tmp_path: Path, single_process: dict[str, Any]
 ) -> None:
     """Ranks that recover differently would deadlock."""
-    with start_ranks(tmp_path, rank_script(FAIL_ALLOCATION if failing_rank else "")) as processes:
-        leader, sink = leader_trainer(tmp_path)
-        if not failing_rank:
-            monkeypatch.setattr(optimizers, "allocate", optimizers.allocate)  # restored by monkeypatch
-            exec(FAIL_ALLOCATION, {})
-        run_both(leader, processes)
-    (event,) = sink.events_of(protocol.OomRecovery)
-    assert (event.step, event.action, event.during, event.requested) == (0, "halved", "forward", 512 * 2**20)
-    assert losses(sink) == pytest.approx(losses(single_process[1]), rel=1e-5)
+    results = run_script(tmp_path, FAIL_ALLOCATION.replace("FAILING", str(failing_rank)).strip())
+    (event,) = events(results[0], "OomRecovery")
+    values = [event[name] for name in ("step", "action", "during", "requested")]
+    assert values == [0, "halved", "forward", 512 * 2**20]
+    assert_equal(results, single_process)
 
 
-def test_unrecoverable_out_of_memory_on_one_rank_saves_the_last_step(
-    tmp_path: Path,
-) -> None:
-    with start_ranks(tmp_path, rank_script("limit_batch_size(trainer, 0, lambda: trainer.state.counters.step >= 3)")):
-        leader, _ = leader_trainer(tmp_path)
-        with pytest.raises(TraindeckError) as error:
-            leader.run()
-    assert error.value.code == "memory.exhausted"
-    checkpoint, _ = checkpoint_dir.latest_valid(leader.run_dir.checkpoints)
+UNRECOVERABLE = """
+try:
+    with join(info, 60.0 if not rank else None) as group:
+        trainer, sink = trainer_of(group, **SETTINGS)
+        step = lambda: trainer.state.counters.step
+        trainer.set_up()
+        eager_loss = trainer.engine.eager_loss
+        rank and limit_batch_size(trainer, 0, lambda: step() >= 3)
+        trainer.engine.eager_loss = eager_loss
+        trainer.run()
+except (TraindeckError, PeerFailed) as error:
+    print(json.dumps(getattr(error, "code", "peer")))
+"""
+
+
+def test_unrecoverable_out_of_memory_on_one_rank_saves_the_last_step(tmp_path: Path) -> None:
+    text_file(tmp_path)
+    codes = run_ranks(tmp_path, UNRECOVERABLE.replace("SETTINGS", repr(SETTINGS)))
+    assert [json.loads(code) for code in codes] == ["memory.exhausted", "memory.exhausted"]
+    checkpoint, _ = checkpoint_dir.latest_valid(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     info = checkpoint_dir.read_info(checkpoint)
     assert info is not None
     assert (info.step, info.kind) == (3, "emergency")
 
 
-def test_both_ranks_roll_back_a_bad_step_of_one(tmp_path: Path) -> None:
-    values = {"on_bad_step": "rollback", "save_steps": 2, "eval_steps": 0, "log_steps": 1}
-    not_finite_loss = """
-trainer.set_up()
-loss = trainer.engine.loss
-rollbacks = []
+CORRUPT = """
+    trainer.set_up()
+    loss, rollbacks, load = trainer.engine.loss, [], trainer.load
 
-def corrupted(*args):
-    return loss(*args) * (float("nan") if trainer.state.counters.step == 5 and not rollbacks else 1.0)
+    def corrupted(*args):
+        return loss(*args) * (float("nan") if rank and step() == 5 and not rollbacks else 1.0)
 
-trainer.engine.loss = corrupted
-load = trainer.load
-trainer.load = lambda *args: (rollbacks.append(1), load(*args))
+    trainer.engine.loss = corrupted
+    trainer.load = lambda *args: (rollbacks.append(1), load(*args))
 """
-    with start_ranks(tmp_path, rank_script(not_finite_loss, **values)) as processes:
-        leader, sink = leader_trainer(tmp_path, **values)
-        run_both(leader, processes)
-    (bad_step,) = sink.events_of(protocol.BadStep)
-    assert (bad_step.step, bad_step.kind, bad_step.action) == (6, "not_finite", "rolled_back")
-    assert [event.params for event in sink.events_of(protocol.Warn) if event.code == "train.rolled_back"] == [
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_both_ranks_roll_back_a_bad_step_of_one(parallel: str, tmp_path: Path) -> None:
+    values = {"on_bad_step": "rollback", "save_steps": 2, "eval_steps": 0, "parallel": parallel}
+    results = run_script(tmp_path, CORRUPT.strip(), **values)
+    (bad_step,) = events(results[0], "BadStep")
+    assert [bad_step[name] for name in ("step", "kind", "action")] == [6, "not_finite", "rolled_back"]
+    assert [event["params"] for event in events(results[0], "Warn") if event["code"] == "train.rolled_back"] == [
         {"step": 6, "to": 4}
     ]
-    assert leader.state.counters.step == 8
-    assert leader.state.counters.position == 10 * 12  # 8 steps, the bad step and the repeated one
+    for result in results:
+        assert result["step"] == 8
+        assert result["position"] == 10 * 12, "8 steps, the bad step and the repeated one"
+
+
+def test_out_of_memory_in_a_pass_that_communicates_restarts_the_run_with_smaller_micro_batches(tmp_path: Path) -> None:
+    """Under FSDP ranks wait for each other in every pass."""
+    text_file(tmp_path)
+    settings = SETTINGS | {"parallel": "fsdp", "save_steps": 2}
+    codes = run_ranks(tmp_path, UNRECOVERABLE.replace("trainer, 0,", "trainer, 3,").replace("SETTINGS", repr(settings)))
+    assert json.loads(codes[0]) == "memory.restart"
+    resumed = SCRIPT.replace("SETTINGS", repr(settings)).replace(
+        "FAULT", "limit_batch_size(trainer, 3); trainer.resume(folder / 'run/checkpoints/step-00000002')"
+    )
+    results = [json.loads(line) for line in run_ranks(tmp_path, resumed)]
+    assert results[0]["oom"]["actions"] == ["halved"]
+    assert results[0]["step"] == 8
 
 
 # --- processes that exit --------------------------------------------------------------------------------------
@@ -207,12 +222,9 @@ def start_run(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int, lis
     data = text_file(home)
     process = start(home, *ENDLESS_RUN, "--data", str(data), *more)
     events = read_until(process, reached_step(3))
-    (leader_pid,) = [event.pid for event in events if isinstance(event, protocol.Hello)]
-    (rank_1,) = [
-        child.pid
-        for child in psutil.Process(leader_pid).children()
-        if child.status() != psutil.STATUS_ZOMBIE and "rank" in child.cmdline()
-    ]
+    (rank_0,) = [event.pid for event in events if isinstance(event, protocol.Hello)]
+    (agent,) = [child for child in psutil.Process(process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    (rank_1,) = [child.pid for child in agent.children() if child.pid != rank_0]
     return process, rank_1, events
 
 
@@ -228,10 +240,9 @@ def test_a_killed_rank_ends_the_run_and_the_last_step_is_saved(tmp_path: Path) -
     process, rank_1, events = start_run(tmp_path)
     os.kill(rank_1, signal.SIGKILL)
     result = finish(process, timeout=30)
-    assert result.error.code == "failure.killed"
-    assert result.code == result.error.exit_code == TraindeckError("failure.killed").exit_code
-    (warning,) = [event for event in result.events_of(protocol.Warn) if event.code == "ranks.ended"]
-    assert warning.params == {"number": 2, "of": 2, "log": "rank-1.log"}
+    assert (result.error.code, result.error.params) == ("ranks.lost", {"number": 2, "of": 2})
+    assert result.code == result.error.exit_code == TraindeckError("ranks.lost").exit_code
+    assert [event.code for event in result.events_of(protocol.Warn)] == ["failure.killed"]
     checkpoint, _ = checkpoint_dir.latest_valid(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     info = checkpoint_dir.read_info(checkpoint)
@@ -242,8 +253,8 @@ def test_a_killed_rank_ends_the_run_and_the_last_step_is_saved(tmp_path: Path) -
 
 
 DISK_ERROR = """
-import sys
-if "rank" in sys.orig_argv:
+import os
+if os.environ.get("RANK") == "1":
     import trainer_core.data.prepare as preparing
 
     def prepare(*_):
@@ -264,15 +275,21 @@ def test_an_error_of_one_rank_ends_the_run_with_that_error(tmp_path: Path, monke
     )
     result = run(tmp_path, *ENDLESS_RUN, "--data", str(text_file(tmp_path)))
     assert result.error.code == "failure.disk_error"
-    assert [event.code for event in result.events_of(protocol.Warn)] == ["ranks.ended"]
+    assert [event.code for event in result.events_of(protocol.Warn)] == ["ranks.failed"]
     assert "Input/output error" in (tmp_path / "run" / "rank-1.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="not tested on Windows: gloo hangs on Wine")
-def test_other_ranks_exit_when_the_leader_is_killed(tmp_path: Path) -> None:
-    process, rank_1, _ = start_run(tmp_path)
+def test_all_ranks_exit_when_their_parent_or_rank_0_is_killed(tmp_path: Path) -> None:
+    process, rank_1, events = start_run(tmp_path)
+    (rank_0,) = [event.pid for event in events if isinstance(event, protocol.Hello)]
     process.kill()
     process.communicate()
+    assert exit_in_time(rank_0, rank_1)
+    process, rank_1, events = start_run(tmp_path, "--run-dir", "second", "--restarts", "0")
+    (rank_0,) = [event.pid for event in events if isinstance(event, protocol.Hello)]
+    os.kill(rank_0, signal.SIGKILL)
+    assert finish(process, timeout=30).code
     assert exit_in_time(rank_1)
 
 
@@ -282,7 +299,7 @@ def test_a_rank_with_a_transient_failure_restarts_with_the_run(tmp_path: Path) -
     os.kill(rank_1, signal.SIGSEGV)
     events_after_restart = read_until(process, reached_step(8))
     codes = [event.code for event in events_after_restart if isinstance(event, protocol.Warn | protocol.Error)]
-    assert codes[:3] == ["ranks.ended", "failure.access_violation", "run.restarting"]
+    assert codes[:3] == ["ranks.lost", "failure.access_violation", "run.restarting"]
     hello = next(event for event in events_after_restart if isinstance(event, protocol.Hello))
     assert hello.resumed_from_step
     process.send_signal(signal.SIGINT)

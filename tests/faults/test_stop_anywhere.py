@@ -129,7 +129,7 @@ def test_pause_and_stop_during_compilation(
     ranks: str, start_trainer: Callable[..., ControlledTrainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    trainer = start_trainer(f"compiling-{ranks}", "--compile", "on", "--dropout", "0", "--ranks", ranks)
+    trainer = start_trainer(f"compiling-{ranks}", "--compile", "on", "--dropout", "0", "--nproc-per-node", ranks)
     pause_and_stop(trainer, entered_phase("compiling"))
     assert not any(isinstance(event, protocol.Step) for event in trainer.events), "the stop waited for the compiler"
 

@@ -232,14 +232,14 @@ def test_more_processes_than_sequences_are_shown_at_the_involved_settings(
     make_window: MakeWindow, qtbot: QtBot
 ) -> None:
     controller = make_window()
-    names = ("ranks", "batch_size", "gradient_accumulation_steps")
+    names = ("nproc_per_node", "batch_size", "gradient_accumulation_steps")
     fields = [all_fields(controller, qtbot)[name] for name in names]
     for field, typed in zip(fields, ("3", "2", "1"), strict=True):
         type_into(qtbot, field, typed)
     assert all("3 processes cannot share 2 sequences" in field.error.text() for field in fields)
     blocker = controller.form.find_blocker()
     assert blocker is not None
-    assert blocker.field == "ranks"
+    assert blocker.field == "nproc_per_node"
     type_into(qtbot, fields[0], "2")
     assert not any(field.error.text() for field in fields)
     assert controller.form.find_blocker() is None

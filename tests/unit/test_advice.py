@@ -156,7 +156,7 @@ def all_advice() -> list[protocol.Advice]:
         run.steps(1)
     run.hardware(2, **full_gpu).steps(4, forward=900.0).losses(4.0, 4.0)
     run.hardware(1, host={"slept_s": 0.0}).hardware(1, host={"slept_s": 7200.0})
-    ranks = SimulatedRun(config_with(ranks=2)).start_training().steps(8, sync=99.5)
+    ranks = SimulatedRun(config_with(nproc_per_node=2)).start_training().steps(8, sync=99.5)
     plateau = SimulatedRun().start_training()
     for _ in range(6):
         plateau.steps(5).evals(2.2)

@@ -71,7 +71,7 @@ def test_a_gpu_that_waits_for_data_is_not_reported_as_idle() -> None:
 
 
 def test_slow_gradient_synchronization_is_reported_but_not_as_an_idle_gpu() -> None:
-    run = SimulatedRun(config_with(ranks=2, gradient_accumulation_steps=4)).start_training()
+    run = SimulatedRun(config_with(nproc_per_node=2, gradient_accumulation_steps=4)).start_training()
     assert run.steps(8, sync=20.0).codes == []
     assert run.steps(8, sync=99.5).hardware(60, utilization=0.3).codes == ["sync_bound"]
     assert run.advice[0].params == {"percent": 50, "ms": 99.5, "ranks": 2, "steps": 4}

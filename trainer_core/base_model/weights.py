@@ -206,13 +206,16 @@ def _copy_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> Non
         target[new] = target[: len(tensor)].mean(0)
 
 
-def copy_file(path: Path, model: LanguageModel) -> None:
-    """Copy the weights of one file into `model`. Raises `WeightMismatchError`, `OSError` or `SafetensorError`."""
+def copy_file(path: Path, model: LanguageModel, store: Callable[[Tensor, Tensor], None] = copy) -> None:
+    """Copy the weights of one file into `model`, each with `store`.
+
+    Raises `WeightMismatchError`, `OSError` or `SafetensorError`.
+    """
     entries = read_header(path)
     targets = match(entries, model)
     for name, tensor in read_tensors(path, entries, NullReporter(), new_buffer(entries.values())):
         if name in targets:
-            copy(tensor, targets[name])
+            store(tensor, targets[name])
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -123,7 +123,7 @@ def _memory_savings(config: Config) -> Iterator[Config]:
 
 def _larger(config: Config) -> Config | None:
     """At least twice the micro-batch. None: the ranks compute the whole effective batch at once already."""
-    if config.batch_size * config.ranks >= config.effective_batch:
+    if config.batch_size * config.nproc_per_node >= config.effective_batch:
         return None
     sizes = range(2 * config.batch_size, config.effective_batch + 1)
     return _with_batch_size(config, next(size for size in sizes if config.effective_batch % size == 0))

@@ -18,17 +18,17 @@ import psutil
 import torch
 
 import trainer_core.__main__  # noqa: F401 - streams and threads as in training
-from trainer_core.base_model.catalogue import NF4_BYTES
+from trainer_core import rank_info
 from trainer_core.check.trial_process import TrialRequest, TrialResult
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
-from trainer_core.models.adapters import count_trainable, set_up_tuning
-from trainer_core.models.build import build_model
-from trainer_core.models.quantization import is_quantizable
+from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files, hardware
 from trainer_core.system.memory import system_memory
+from trainer_core.train.batch_division import rank_config
+from trainer_core.train.control import Control
 from trainer_core.train.device import (
     Precision,
     choose_device,
@@ -37,24 +37,31 @@ from trainer_core.train.device import (
     describe_device,
     device_of_rank,
 )
-from trainer_core.train.model_shape import model_config_of, tuning_of
-from trainer_core.train.optimizers import allocate, build_optimizer
+from trainer_core.train.model_memory import ModelMemory, estimate_memory
+from trainer_core.train.parallel import resolve_parallel
 from trainer_core.train.peak_memory import PeakMemory
-from trainer_core.train.ranks import beside, share_of
+from trainer_core.train.process_group import ProcessGroup, join
 from trainer_core.train.training_step import TrainingStep
+from trainer_core.train.worker import run_worker
+from trainer_core.wire import EventDispatcher
 
 _MICRO_BATCHES: Final = 2  # per step and rank: from the second on, gradients and activations take memory together
 _SLOW_STEP_S: Final = 4.0  # such a step is measured once
 _MAX_STEPS: Final = 50
 _HOST_RESERVE: Final = 0.1  # share of RAM that host copies leave free, see `train.async_checkpointer`
-_FP32_BYTES: Final = 4
+RESULT_FILE: Final = "outcome.json"
 
 
 class DryRun(TrainingStep):
     """Measures steps. Its epochs, and so its steps, have `num_micro_batches` micro-batches."""
 
     eager_start = loads_base_model = False
+    control: Control
     utilization: float | None = None  # share of the last second in which the GPU was busy (NVML)
+
+    def set_up(self) -> None:
+        self.control = Control(self.context, self.group)
+        super().set_up()
 
     def measure(self, min_seconds: float) -> float:
         """Return the seconds of an optimizer update with all its micro-batches, without warmup."""
@@ -79,48 +86,66 @@ class DryRun(TrainingStep):
         """Return the mean seconds of `count` steps, without compilation."""
         since = time.perf_counter()
         for number in range(count):
-            self.context.poll()
-            self.ranks.tell("step")
-            if number == 0:  # other ranks compile in their step too
+            self.control.poll()
+            if number == 0:
                 self.compile_if_due()
                 since = time.perf_counter()
-            self.step()
+            with self.clock.step():
+                self._step(self._next_window())
         self.clock.catch_up()
-        return (time.perf_counter() - since) / count
+        return float(self.group.broadcast((time.perf_counter() - since) / count))
 
 
 def num_micro_batches(config: Config) -> int:
     """Micro-batches of a measured step: few, but each rank computes as many sequences at once as in the run."""
-    few = min(config.gradient_accumulation_steps, _MICRO_BATCHES * config.ranks)
+    ranks = config.nproc_per_node
+    few = min(config.gradient_accumulation_steps, _MICRO_BATCHES * ranks)
     shorter = msgspec.structs.replace(config, gradient_accumulation_steps=few)
-    same = share_of(shorter).batch_size == share_of(config).batch_size
+    same = rank_config(shorter, ranks).batch_size == rank_config(config, ranks).batch_size
     return few if same else config.gradient_accumulation_steps
 
 
-def run_trial(request: TrialRequest, folder: Path, job: CommandContext) -> None:
-    """Write the estimate and, if it fits, the measurement. Raises what training raises, after writing the estimate."""
+def run_trial(request: TrialRequest, folder: Path, context: RunContext, group: ProcessGroup) -> None:
+    """Write the estimate and, if it fits, the measurement, on rank 0. Raises what training raises, after writing the
+    estimate.
+    """
     config = request.config
-    devices = [device_of_rank(choose_device(config.device), rank, config.ranks) for rank in range(config.ranks)]
-    configure_arithmetic(config, devices[0])
-    precision = choose_precision(config.mixed_precision, devices[0], job.run_context)
-    result = estimate(config, request, devices, precision)
-    _write_result(folder, result)
-    if result.needed > result.memory_free:
+    devices = [
+        device_of_rank(choose_device(config.device), rank, config.nproc_per_node)
+        for rank in range(config.nproc_per_node)
+    ]
+    device = devices[group.local_rank]
+    configure_arithmetic(config, device)
+    precision = choose_precision(config.mixed_precision, device, context)
+    parallel = group.on_rank_zero(
+        lambda: resolve_parallel(config, request.vocab_size, device, precision, group.world_size).parallel
+    )
+    config = msgspec.structs.replace(config, parallel=parallel)
+    if not group.on_rank_zero(lambda: _write_estimate(folder, estimate(config, request, devices, precision))):
         return
     _prefer_for_oom_kill()
-    measured = _measure(config, request, folder, job, devices[0], precision)
-    ram_peak = measured["ram_peak"] + _host_copy_bytes(config, result.checkpoint_bytes, devices[0])
-    measured |= {"ram_peak": ram_peak, "peak": measured["peak"] or ram_peak}
-    _write_result(folder, msgspec.structs.replace(result, fits=True, **measured))
+    measured = _measure(config, request, folder, context, device, precision, group)
+    if group.rank == 0:
+        result = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=TrialResult)
+        ram_peak = measured["ram_peak"] + _host_copy_bytes(config, result.checkpoint_bytes, device)
+        measured |= {"ram_peak": ram_peak, "peak": measured["peak"] or ram_peak}
+        _write_result(folder, msgspec.structs.replace(result, fits=True, **measured))
+
+
+def _write_estimate(folder: Path, result: TrialResult) -> bool:
+    """Returns whether the estimate fits."""
+    _write_result(folder, result)
+    return result.needed <= result.memory_free
 
 
 def _measure(
     config: Config,
     request: TrialRequest,
     folder: Path,
-    job: CommandContext,
+    context: RunContext,
     device: torch.device,
     precision: Precision,
+    group: ProcessGroup,
 ) -> dict[str, Any]:
     """Run steps and an evaluation. Returns fields of `TrialResult`. Raises `memory.exhausted` where a run would need
     OOM recovery.
@@ -130,26 +155,23 @@ def _measure(
         "vocab_size": request.vocab_size,
         "sequences": config.batch_size * num_micro_batches(config),
     }
-    prepared = synthetic_data.build_synthetic_cache(folder / "cache-0", config, **shape)
-    run_dir = RunDir(folder / "run")
+    prepared = synthetic_data.build_synthetic_cache(folder / f"cache-{group.rank}", config, **shape)
+    run_dir = RunDir(folder / f"run-{group.rank}")
     run_dir.create()
-    with beside(config, run_dir, job.run_context) as join:
-        peak_memory = PeakMemory(device)
-        ranks = join(config, device, precision.name, {"made_up": str(folder), "shape": shape})
-        trainer = DryRun(config, prepared, run_dir, job.run_context, device, precision, ranks)
-        trainer.total_steps, trainer.oom.enabled = request.total_steps, False
-        try:
-            trainer.set_up()
-            job.run_context.set_phase("checking")
-            step_s = trainer.measure(request.seconds)
-            trainer.evaluation_pass().run(job.run_context)
-            ranks.tell("peaks")
-            on_gpu, resident = ranks.most(peak_memory.gpu_bytes(), peak_memory.host_bytes())
-        finally:
-            trainer.close()
+    peak_memory = PeakMemory(device)
+    trainer = DryRun(config, prepared, run_dir, context, device, precision, group)
+    trainer.total_steps, trainer.oom.enabled = request.total_steps, False
+    try:
+        trainer.set_up()
+        context.set_phase("checking")
+        step_s = trainer.measure(request.seconds)
+        trainer.evaluation_pass().run(context, trainer.control.poll)
+        on_gpu, resident = group.max(peak_memory.gpu_bytes(), peak_memory.host_bytes())
+    finally:
+        trainer.close()
     return {
         "peak": on_gpu,
-        "ram_peak": resident * config.ranks,
+        "ram_peak": resident * config.nproc_per_node,
         "tokens_per_s": config.effective_batch * config.max_seq_len / step_s,
         "step_s": step_s,
         "compile_s": trainer.engine.compile_s,
@@ -173,31 +195,25 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
         total, available = system_memory()
         info = psutil.Process().memory_info()  # shared pages of libraries count as available; on Linux only
         free = min(total, available + info.rss - getattr(info, "shared", 0))
-    tuning = tuning_of(config)
-    model = build_model(torch.device("meta"), model_config_of(config, request.vocab_size))
-    quantizable = sum(layer.weight.numel() for layer in filter(is_quantizable, model.backbone.modules()))
-    with torch.device("meta"):
-        set_up_tuning(model, tuning)
-        optimizer = build_optimizer(model, config)
-        allocate(optimizer)
-    parameters, trained = model.count_parameters(), count_trainable(model)
-    moments = sum(value.nbytes for values in optimizer.state.values() for value in values.values())
-    saved = parameters if config.method == "full" else trained
-    quantized = quantizable if config.method == "qlora" else 0
-    frozen_bytes = precision.base_dtype(tuning).itemsize
-    weights = frozen_bytes * (parameters - trained - quantized) + int(NF4_BYTES * quantized) + _FP32_BYTES * trained
-    checkpoint = _FP32_BYTES * saved + moments
+    memory = estimate_memory(config, request.vocab_size, precision)
     return TrialResult(
         fits=False,
-        device=name if config.ranks == 1 else f"{config.ranks} × {name}",
+        device=name if config.nproc_per_node == 1 else f"{config.nproc_per_node} × {name}",
         uuids=uuids,
         memory_total=total,
         memory_free=free,
-        needed=(weights + _FP32_BYTES * trained + moments) * (config.ranks if device.type == "cpu" else 1),
-        parameters=parameters,
-        checkpoint_bytes=checkpoint,
+        needed=_needed(memory, config, device),
+        parameters=memory.parameters,
+        checkpoint_bytes=memory.checkpoint,
         precision=precision.name,
     )
+
+
+def _needed(memory: ModelMemory, config: Config, device: torch.device) -> int:
+    """Bytes of the device. The ranks of a CPU share its memory."""
+    ranks = config.nproc_per_node
+    each = memory.state // ranks if config.parallel == "fsdp" else memory.state
+    return each * (ranks if device.type == "cpu" else 1)
 
 
 def _host_copy_bytes(config: Config, size: int, device: torch.device) -> int:
@@ -214,15 +230,22 @@ def _prefer_for_oom_kill() -> None:
 
 
 def _write_result(folder: Path, result: TrialResult) -> None:
-    files.write_atomic(folder / "outcome.json", msgspec.json.encode(result))
+    files.write_atomic(folder / RESULT_FILE, msgspec.json.encode(result))
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    folder, info = Path(sys.argv[1]), rank_info.from_environment()
     request = msgspec.json.decode((folder / "request.json").read_bytes(), type=TrialRequest)
+    if info is not None and info.rank:
+        return run_worker(lambda: _run(request, folder, RunContext(EventDispatcher())))
     with CommandContext("json", stdin_commands=True) as job:
-        run_trial(request, folder, job)
+        _run(request, folder, job.run_context)
     return job.exit_code
+
+
+def _run(request: TrialRequest, folder: Path, context: RunContext) -> None:
+    with join(rank_info.from_environment(), request.config.collective_timeout_s) as group:
+        run_trial(request, folder, context, group)
 
 
 if __name__ == "__main__":

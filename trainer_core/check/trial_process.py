@@ -88,7 +88,7 @@ def run_trial_process(request: TrialRequest, context: RunContext) -> TrialResult
             events.open("wb") as stdout,
             errors.open("wb") as stderr,
             subprocess.Popen(
-                [sys.executable, "-P", "-m", "trainer_core.check.trial", str(folder)],
+                rank_info.launch_command("trainer_core.check.trial", [str(folder)], request.config.nproc_per_node),
                 stdin=subprocess.PIPE,  # the process ends when it closes
                 stdout=stdout,
                 stderr=stderr,

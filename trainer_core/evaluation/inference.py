@@ -89,7 +89,7 @@ def run_model(
         limits = [max_new_tokens or REFERENCE_LENGTHS * row.reference_tokens for row in rows]
         prompts, ends = [row.prompt for row in rows], loaded.codec.stop_token_ids
         answers = answer_tokens(
-            loaded.model, prompts, limits, ends, _MAX_POSITIONS, reporter, lambda done: progress(len(rows) + done)
+            loaded.model, prompts, limits, ends, _MAX_POSITIONS, reporter.poll, lambda done: progress(len(rows) + done)
         )
         for result, answer in zip(results, answers, strict=True):
             result.answer, result.finish_reason = loaded.codec.decode(answer.tokens), answer.finish_reason

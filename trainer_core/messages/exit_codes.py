@@ -33,7 +33,7 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     "push.failed": ExitCode.FAILED,
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
-    **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
+    **dict.fromkeys(("ranks.too_many",), ExitCode.USAGE),
     **dict.fromkeys(("data", "base_model", "hub", "failure.encoding"), ExitCode.DATA),
     **dict.fromkeys(
         ("base_model.none", "base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE
@@ -41,7 +41,7 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     **dict.fromkeys(("disk.full", "disk.unsaved"), ExitCode.DISK_FULL),
     **dict.fromkeys(("memory", "generate"), ExitCode.OUT_OF_MEMORY),
     **dict.fromkeys((f"failure.{name}" for name in _MEMORY_FAILURES), ExitCode.OUT_OF_MEMORY),
-    **dict.fromkeys(("device", "ranks.nccl_stuck"), ExitCode.DEVICE),
+    "device": ExitCode.DEVICE,
     **dict.fromkeys((f"failure.{name}" for name in _GPU_FAILURES), ExitCode.DEVICE),
     "parent": ExitCode.STOPPED,
 }

@@ -25,6 +25,7 @@ from trainer_core.base_model import weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.quantization import is_quantized
+from trainer_core.models.sharding import copy_whole
 from trainer_core.system import files
 
 ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
@@ -203,8 +204,7 @@ def load_adapter_weights(folder: Path, model: LanguageModel) -> None:
     for name, weight in wanted.items():
         if not bool(found[name].isfinite().all()):
             raise _bad_adapter(folder, f"{name} is not finite")
-        with torch.no_grad():
-            weight.copy_(found[name])
+        copy_whole(found[name], weight)
 
 
 def _bad_adapter(folder: Path, reason: object) -> TraindeckError:

@@ -308,6 +308,10 @@ class Decoder(LanguageModel):
         return self.model
 
     @property
+    def layers(self) -> list[nn.Module]:
+        return list(self.model.layers)
+
+    @property
     def embedding(self) -> nn.Embedding:
         return self.model.embed_tokens
 

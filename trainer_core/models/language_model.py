@@ -37,6 +37,11 @@ class LanguageModel(nn.Module):
 
     @property
     @abstractmethod
+    def layers(self) -> list[nn.Module]:
+        """The layers of the backbone, in their order."""
+
+    @property
+    @abstractmethod
     def embedding(self) -> nn.Embedding:
         """The input embedding."""
 

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import importlib.util
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,6 +88,12 @@ class TransformersModel(LanguageModel):
         return self._inner.base_model  # type: ignore[no-any-return]
 
     @property
+    def layers(self) -> list[nn.Module]:
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        return [module for module in self._inner.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+    @property
     def embedding(self) -> nn.Embedding:
         return self._inner.get_input_embeddings()  # type: ignore[no-any-return]
 
@@ -137,15 +142,12 @@ class TransformersModel(LanguageModel):
         """No effect: transformers selects it."""
 
     def checkpoint_layers(self, count: int, options: dict[str, Any]) -> None:
-        from transformers.modeling_layers import GradientCheckpointingLayer
-
         if not count:
             self._inner.gradient_checkpointing_disable()
             return
         self._inner.gradient_checkpointing_enable({"use_reentrant": False, **options})
-        layers = (module for module in self._inner.modules() if isinstance(module, GradientCheckpointingLayer))
-        for layer in islice(layers, count, None):
-            layer.gradient_checkpointing = False
+        for layer in self.layers[count:]:
+            layer.gradient_checkpointing = False  # type: ignore[assignment]
 
     def train(self, mode: bool = True) -> TransformersModel:
         self._inner.training = self._head_only.training = mode

@@ -23,7 +23,8 @@ from trainer_core.runs.run_dir import RunDir
 from trainer_core.system import files
 from trainer_core.system.memory import system_memory
 from trainer_core.train import checkpoint_writer
-from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy
+from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy, Shards
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.step_timer import StepClock
 
 _MIN_FREE_SHARE: Final = 0.1  # share of system memory that copies leave free
@@ -40,8 +41,15 @@ class AsyncCheckpointer:
     """
 
     def __init__(
-        self, config: Config, run: RunDir, context: RunContext, device: torch.device, clock: StepClock
+        self,
+        config: Config,
+        run: RunDir,
+        context: RunContext,
+        device: torch.device,
+        clock: StepClock,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
+        self._group = group
         self._config, self._run, self._context, self._clock = config, run, context, clock
         self._copies = HostCopies(pinned=device.type == "cuda" and config.pin_memory)
         # Start the thread now: starting one without free memory may block forever.
@@ -65,7 +73,10 @@ class AsyncCheckpointer:
         else:
             self.join()
             self._pending = self._failure = None  # superseded by this save
-        self._wait_for_space(content)
+        if content.rows:
+            self._group.on_rank_zero(lambda: self._wait_for_space(content))
+        else:
+            self._wait_for_space(content)
         self._keep = replace(self._keep, step=keep_step)
         self.saved = (content.step, content.eval_loss)
         with self._clock.saving():
@@ -74,14 +85,14 @@ class AsyncCheckpointer:
                 self._start(copy)
                 return
             self._pending = content
-            self._write(content)
+            self._write(content, self._group.new_shards() if content.rows else None)
         self.wait()
 
     def poll(self) -> None:
         """Check whether the write has finished. Raises as `save` does."""
         while self._pending is not None and self._written.done():
             content, failure = self._pending, self._failure
-            if isinstance(failure, TraindeckError) and failure.code == "disk.full":
+            if isinstance(failure, TraindeckError) and failure.code == "disk.full" and not content.rows:
                 self._wait_for_space(content, failure)
                 self._start(content)
                 continue
@@ -121,12 +132,15 @@ class AsyncCheckpointer:
 
     def _start(self, content: CheckpointContent) -> None:
         self._pending, self._failure = content, None
-        self._written = self._thread.submit(self._write, content)
+        self._written = self._thread.submit(self._write, content, self._group.new_shards() if content.rows else None)
 
-    def _write(self, content: CheckpointContent) -> None:
+    def _write(self, content: CheckpointContent, shards: Shards | None) -> None:
         try:
             self._copies.synchronize()
-            self._context.emit(checkpoint_writer.write(self._run, content, self._keep))
+            if self._group.rank and shards is not None:
+                checkpoint_writer.write_shards(content, shards)
+            else:
+                self._context.emit(checkpoint_writer.write(self._run, content, self._keep, shards))
         except Exception as error:  # noqa: BLE001 - the training thread gets it
             self._failure = error
 

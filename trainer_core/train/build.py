@@ -7,10 +7,11 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from trainer_core import __version__, protocol
+from trainer_core import __version__, protocol, rank_info
 from trainer_core.base_model.configure import apply_base_model, copy_files, find_copy, without_found_folder
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config, to_dict
@@ -31,6 +32,7 @@ from trainer_core.trackers import sink
 from trainer_core.train import checkpoint_writer, run_fingerprint
 from trainer_core.train.advice.advisor import Advisor
 from trainer_core.train.device import (
+    Precision,
     choose_device,
     choose_precision,
     configure_arithmetic,
@@ -39,7 +41,8 @@ from trainer_core.train.device import (
     warn_if_preset_unsupported,
 )
 from trainer_core.train.engine import fast_paths
-from trainer_core.train.ranks import beside
+from trainer_core.train.parallel import resolve_parallel
+from trainer_core.train.process_group import ProcessGroup, join
 from trainer_core.train.trainer import Trainer
 
 ChooseSettings = Callable[[Config, PreparedData, RunContext, bool], Config]
@@ -74,25 +77,24 @@ def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -
             run.write_config(config)
         info = checkpoint_dir.read_info(source) if source is not None else None
         first_step = info.step if info is not None else 0
-        device = device_of_rank(choose_device(config.device), 0, config.ranks)
+        device = device_of_rank(choose_device(config.device), 0, config.nproc_per_node)
         configure_arithmetic(config, device)
         precision = choose_precision(config.mixed_precision, device, context)
         warn_if_preset_unsupported(config, device, context)
-        with beside(config, run, context) as join:
+        with join(rank_info.from_environment(), config.collective_timeout_s, context.warn) as group:
             try:
                 context.emit(_hello_event(plan, device, precision.name, first_step))
-                context.set_phase("loading" if config.base_model else "preparing")
-                config = _apply_base_model(config, context, plan, source)
-                context.set_phase("preparing")
-                prepared = prepare(config, context)
-                config = choose_settings(config, prepared, context, source is None)
-                ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
+                chosen: list[tuple[Config, PreparedData]] = []
+
+                def choose() -> dict[str, Any]:
+                    chosen.append(_choose(plan, context, device, precision, group, source, choose_settings))
+                    return _setup_of_others(run, *chosen[0], source, device, precision)
+
+                group.on_rank_zero(choose)
+                config, prepared = chosen[0]
                 if config.base_model:
                     context.set_phase("loading")
-                trainer = Trainer(config, prepared, run, context, device, precision, ranks, source)
-                if source is not None:
-                    trainer.resume(source)
-                trainer.set_up()
+                trainer = build_trainer(config, prepared, run, context, device, precision, group, source)
             except StopRequested as stop:  # nothing trained yet, nothing to save
                 context.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
                 raise
@@ -111,6 +113,59 @@ def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -
                 raise
             context.set_phase("done", done.steps)
             context.emit(done)
+
+
+def _choose(
+    plan: RunPlan,
+    context: RunContext,
+    device: torch.device,
+    precision: Precision,
+    group: ProcessGroup,
+    source: Path | None,
+    choose_settings: ChooseSettings,
+) -> tuple[Config, PreparedData]:
+    """Prepare settings and data. Raises `ranks.too_many`."""
+    context.set_phase("loading" if plan.config.base_model else "preparing")
+    config = _apply_base_model(plan.config, context, plan, source)
+    context.set_phase("preparing")
+    prepared = prepare(config, context)
+    config = resolve_parallel(config, prepared.vocab_size, device, precision, group.world_size)
+    config = choose_settings(config, prepared, context, source is None)
+    if group.world_size > config.effective_batch:
+        raise TraindeckError("ranks.too_many", ranks=group.world_size, sequences=config.effective_batch)
+    return config, prepared
+
+
+def _setup_of_others(
+    run: RunDir, config: Config, prepared: PreparedData, source: Path | None, device: torch.device, precision: Precision
+) -> dict[str, Any]:
+    """What ranks other than 0 need to train the same, as plain values, see `worker.py`."""
+    return {
+        "config": to_dict(config),
+        "run": str(run.path),
+        "source": str(source) if source else None,
+        "device": str(device),
+        "precision": precision.name,
+        "prepared": prepared.fingerprint,
+    }
+
+
+def build_trainer(
+    config: Config,
+    prepared: PreparedData,
+    run: RunDir,
+    context: RunContext,
+    device: torch.device,
+    precision: Precision,
+    group: ProcessGroup,
+    source: Path | None,
+) -> Trainer:
+    """Build the trainer of any rank, ready for its first step."""
+    trainer = Trainer(config, prepared, run, context, device, precision, group, source)
+    if source is not None:
+        trainer.resume(source)
+    trainer.set_up()
+    return trainer
 
 
 def _apply_base_model(config: Config, context: RunContext, plan: RunPlan, source: Path | None) -> Config:
@@ -134,7 +189,7 @@ def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, 
 
 
 def _hello_event(plan: RunPlan, device: torch.device, precision: str, first_step: int) -> protocol.Hello:
-    ranks = plan.config.ranks
+    ranks = plan.config.nproc_per_node
     return protocol.Hello(
         pid=os.getpid(),
         run_dir=str(plan.run.path),
@@ -192,7 +247,8 @@ def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
     """Sample the hardware in the background while training."""
     device, uuids = trainer.device, list[str]()
     if device.type == "cuda":
-        devices = (device_of_rank(device, rank, trainer.ranks.size) for rank in range(trainer.ranks.size))
+        ranks = trainer.config.nproc_per_node
+        devices = (device_of_rank(device, rank, ranks) for rank in range(ranks))
         uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in devices]
 
     def torch_memory() -> tuple[str, int, int] | None:

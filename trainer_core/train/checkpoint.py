@@ -30,6 +30,7 @@ from trainer_core.models import adapters, hf_config
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import LanguageModelConfig
+from trainer_core.models.sharding import Rows, copy_whole, is_sharded, local_tensor, rows_of
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
 from trainer_core.train import optimizers
@@ -97,14 +98,28 @@ def build_content(
     else:
         tensors = {"model.safetensors": _weights(state.model)}
     tensors["optimizer.safetensors"] = _optimizer_tensors(state)
+    rows = {file: rows for file, found in tensors.items() if (rows := _rows_by_name(state, found))}
+    tensors = {file: {name: local_tensor(one) for name, one in found.items()} for file, found in tensors.items()}
     document = json.dumps(_state_document(state), indent=1, ensure_ascii=False).encode("utf-8")
-    return CheckpointContent(state.counters.step, kind, eval_loss, tensors, {**companions, "state.json": document})
+    documents = {**companions, "state.json": document}
+    return CheckpointContent(state.counters.step, kind, eval_loss, tensors, documents, rows)
 
 
 def _weights(model: LanguageModel) -> dict[str, Tensor]:
     """Tied weights once, under their first name."""
     weights = {id(weight): (name, weight) for name, weight in reversed(model.state_dict(keep_vars=True).items())}
     return {name: weight.detach() for name, weight in reversed(weights.values())}
+
+
+def _rows_by_name(state: TrainState, tensors: dict[str, Tensor]) -> dict[str, Rows]:
+    """The rows of sharded tensors of one file; moments are divided like their weights."""
+    weights = dict(state.model.named_parameters())
+    found = {}
+    for name, tensor in tensors.items():
+        weight = tensor if is_sharded(tensor) else weights.get(name.partition(".")[2], tensor)
+        if tensor.dim() and (rows := rows_of(weight)) is not None:
+            found[name] = rows
+    return found
 
 
 def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
@@ -231,10 +246,14 @@ def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
             if len(saved) < len(values):  # missing at step 0 and from another optimizer
                 del state.optimizer.state[weight]
                 continue
+            rows = rows_of(weight)
             for key, value in values.items():
-                if saved[key].shape != value.shape or saved[key].dtype != value.dtype:
+                moment = saved[key]
+                if rows is not None and moment.dim():
+                    moment = moment[rows.start : rows.start + len(value)]
+                if moment.shape != value.shape or moment.dtype != value.dtype:
                     raise ValueError(f"moments of {name} have another shape or dtype")
-                value.copy_(saved[key])
+                value.copy_(moment)
 
 
 def read_shape(folder: Path) -> LanguageModelConfig:
@@ -256,7 +275,7 @@ def require_weights(folder: Path, shape: LanguageModelConfig) -> None:
 def load_weights(folder: Path, model: LanguageModel) -> None:
     """Load only the weights, into a model of the same shape. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
     with _weight_errors(folder):
-        weights.copy_file(folder / "model.safetensors", model)
+        weights.copy_file(folder / "model.safetensors", model, copy_whole)
 
 
 @contextlib.contextmanager

@@ -14,14 +14,15 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
 from trainer_core.messages import TraindeckError
+from trainer_core.models.sharding import Rows
 from trainer_core.protocol import Checkpoint, CheckpointKind
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.checkpoint_dir import TEMPORARY_PREFIX
@@ -49,11 +50,17 @@ class CheckpointContent:
     eval_loss: float | None
     tensors: dict[str, dict[str, Tensor]]
     documents: dict[str, bytes]
+    rows: dict[str, dict[str, Rows]] = field(default_factory=dict)
+    """By file and tensor: which rows `tensors` have of those that are divided over ranks."""
 
     @property
     def disk_bytes(self) -> int:
         """Free disk space required."""
-        tensor_bytes = sum(tensor.nbytes for file in self.tensors.values() for tensor in file.values())
+        tensor_bytes = sum(
+            self.rows[file][name].shape.numel() * tensor.itemsize if name in self.rows.get(file, {}) else tensor.nbytes
+            for file, tensors in self.tensors.items()
+            for name, tensor in tensors.items()
+        )
         return tensor_bytes + sum(map(len, self.documents.values())) + _MARGIN_BYTES
 
 
@@ -66,11 +73,19 @@ class RetentionPolicy:
     step: int = -1
 
 
-def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy) -> Checkpoint:
-    """Write, verify and rotate.
+def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy, shards: Shards | None = None) -> Checkpoint:
+    """Write, verify and rotate. `shards`: of other ranks, which call `write_shards` at the same time.
 
     Raises `disk.full` (the attempt is removed) or `disk.not_writable`. Existing checkpoints stay untouched.
     """
+    try:
+        return _write(run, content, keep, shards)
+    finally:
+        if shards is not None:
+            shards.cancel()
+
+
+def _write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy, shards: Shards | None) -> Checkpoint:
     since = time.perf_counter()
     name = checkpoint_dir.folder_name(content.step)
     with files.translate_os_errors(run.checkpoints):
@@ -78,7 +93,7 @@ def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy) -> Che
     if free < content.disk_bytes:
         raise files.disk_full_error(run.checkpoints, content.disk_bytes)
     with _transaction(run, name, content.disk_bytes) as working:
-        hashes = {file: write_tensors(working / file, tensors) for file, tensors in content.tensors.items()}
+        hashes = _write_files(working, content) if shards is None else _write_shared_files(working, content, shards)
         for file, document in content.documents.items():
             files.write_atomic(working / file, document)
         size = checkpoint_dir.write_manifest(working, content.step, content.kind, content.eval_loss, hashes)
@@ -94,6 +109,10 @@ def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy) -> Che
     )
 
 
+def _write_files(working: Path, content: CheckpointContent) -> dict[str, str]:
+    return {file: write_tensors(working / file, tensors) for file, tensors in content.tensors.items()}
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], read: Callable[[str], Tensor] | None = None) -> str:
     """Write a safetensors file, flushed; returns the hex SHA-256 of the intended content.
 
@@ -101,39 +120,116 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], read: Callable[[str
     memory one by one. With `read`, only shapes and dtypes of `tensors` are used, and `read` returns each tensor by its
     name when it is written. Format: https://github.com/huggingface/safetensors#format
     """
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # aligned like the library's files
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in names:
-        begin, end = end, end + tensors[name].nbytes
-        header[name] = {
-            "dtype": _DTYPES[tensors[name].dtype],
-            "shape": list(tensors[name].shape),
-            "data_offsets": [begin, end],
-        }
-    head = json.dumps(header, separators=(",", ":")).encode("utf-8")
-    head += b" " * (-len(head) % 8)
-    digest = hashlib.sha256()
+    head, offsets = _header({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
+    digest = hashlib.sha256(head)
     with path.open("xb") as file:
-        for part in (len(head).to_bytes(8, "little"), head):
-            file.write(part)
-            digest.update(part)
-        for name in names:
-            content = (
-                (tensors[name] if read is None else read(name))
-                .detach()
-                .cpu()
-                .contiguous()
-                .reshape(-1)
-                .view(torch.uint8)
-                .numpy()
-                .data
-            )
+        file.write(head)
+        for name in offsets:
+            content = _bytes_of(tensors[name] if read is None else read(name))
             file.write(content)
             digest.update(content)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def _header(layout: Mapping[str, tuple[torch.dtype, torch.Size]]) -> tuple[bytes, dict[str, int]]:
+    """The header of a safetensors file, and the offset of each tensor in the file, in their order."""
+    names = sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))  # aligned like the library's files
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offsets, end = {}, 0
+    for name in names:
+        dtype, shape = layout[name]
+        offsets[name], end = end, end + dtype.itemsize * shape.numel()
+        header[name] = {"dtype": _DTYPES[dtype], "shape": list(shape), "data_offsets": [offsets[name], end]}
+    head = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    head += b" " * (-len(head) % 8)
+    head = len(head).to_bytes(8, "little") + head
+    return head, {name: len(head) + offset for name, offset in offsets.items()}
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+# --- files of several ranks --------------------------------------------------------------------------
+
+
+class Shards(Protocol):
+    """What ranks tell each other while they write a checkpoint."""
+
+    def open(self, folder: str) -> str:
+        """The folder of rank 0, once it has created the files there."""
+
+    def finish(self, problem: str) -> None:
+        """This rank has written its part, or has failed with `problem`. Rank 0 waits for all. Raises `OSError`."""
+
+    def cancel(self) -> None:
+        """Rank 0 has failed: `open` returns an empty path, unless it has returned before."""
+
+
+def write_shards(content: CheckpointContent, shards: Shards) -> None:
+    """On ranks other than 0: write this rank's rows into the files that rank 0 creates."""
+    folder, problem = shards.open(""), ""
+    if not folder:
+        return
+    try:
+        _write_rows(Path(folder), content)
+    except OSError as error:
+        problem = str(error)
+    shards.finish(problem)
+
+
+def _write_shared_files(working: Path, content: CheckpointContent, shards: Shards) -> dict[str, str]:
+    """Create the files at their full size, write the rows of rank 0, wait for the others, hash."""
+    for file in content.tensors:
+        layout = _layout(content, file)
+        head, _ = _header(layout)
+        with (working / file).open("xb") as target:
+            target.write(head)
+            target.truncate(len(head) + sum(dtype.itemsize * shape.numel() for dtype, shape in layout.values()))
+    shards.open(str(working))
+    _write_rows(working, content)
+    shards.finish("")
+    hashes = {}
+    for file in content.tensors:
+        with (working / file).open("rb") as source:
+            hashes[file] = hashlib.file_digest(source, "sha256").hexdigest()
+    return hashes
+
+
+def _layout(content: CheckpointContent, file: str) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    """Dtype and whole shape of the tensors of a file."""
+    rows = content.rows.get(file, {})
+    tensors = content.tensors[file].items()
+    return {name: (tensor.dtype, rows[name].shape if name in rows else tensor.shape) for name, tensor in tensors}
+
+
+def _write_rows(folder: Path, content: CheckpointContent) -> None:
+    """Write this rank's rows of all tensors, flushed, and compare them with what is read back.
+
+    Tensors that are not divided are written by rank 0, whose content alone has documents.
+    """
+    for file, tensors in content.tensors.items():
+        _, offsets = _header(_layout(content, file))
+        rows = content.rows.get(file, {})
+        with (folder / file).open("r+b") as target:
+            parts = []
+            for name, tensor in tensors.items():
+                if name in rows:
+                    row_bytes = tensor.dtype.itemsize * rows[name].shape[1:].numel()
+                    parts.append((offsets[name] + rows[name].start * row_bytes, tensor))
+                elif content.documents:
+                    parts.append((offsets[name], tensor))
+            for offset, tensor in parts:
+                target.seek(offset)
+                target.write(_bytes_of(tensor))
+            target.flush()
+            os.fsync(target.fileno())
+            for offset, tensor in parts:
+                target.seek(offset)
+                if target.read(tensor.nbytes) != _bytes_of(tensor):
+                    raise OSError(f"{file} differs from what was written")
 
 
 def rotate(run: RunDir, keep: RetentionPolicy) -> list[str]:

@@ -48,14 +48,17 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
-def device_of_rank(first: torch.device, rank: int, size: int) -> torch.device:
-    """The device of one of `size` ranks: GPUs from `first` on, or the CPU. Raises `device.not_available`."""
+def device_of_rank(first: torch.device, local_rank: int, size: int) -> torch.device:
+    """The device of one of `size` ranks of this machine: GPUs from `first` on, or the CPU.
+
+    Raises `device.not_available`.
+    """
     if first.type != "cuda":
         return first
     begin, there = first.index or 0, torch.cuda.device_count()
     if begin + size > there:
         raise TraindeckError("device.not_available", device=f"cuda:{begin + size - 1}", reason=f"{there} GPUs found")
-    return torch.device("cuda", begin + rank)
+    return torch.device("cuda", begin + local_rank)
 
 
 def describe_device(device: torch.device) -> str:
@@ -167,11 +170,11 @@ def limit_to_vram(device: torch.device) -> None:
 
 
 def configure_arithmetic(config: Config, device: torch.device) -> None:
-    """Set threads (several ranks share the cores), seeds, TF32 and determinism."""
+    """Set threads (the ranks of a machine share the cores), seeds, TF32 and determinism."""
     if config.cpu_threads:
         torch.set_num_threads(config.cpu_threads)
-    elif config.ranks > 1:
-        torch.set_num_threads(max(1, hardware.usable_threads() // config.ranks))
+    elif config.nproc_per_node > 1:
+        torch.set_num_threads(max(1, hardware.usable_threads() // config.nproc_per_node))
     if device.type == "cpu":
         keep_freed_memory()
     random.seed(config.seed)

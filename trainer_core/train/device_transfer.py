@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from trainer_core.data.loader import Batch
+from trainer_core.train.batch_division import Share, divide
 
 
 class AccumulationWindow(NamedTuple):
     """The micro-batches of one step."""
 
-    share: list[Batch]  # computed by this rank, on its device
+    share: Share  # of this rank, on its device
     whole: list[Batch]  # of all ranks, on any device
 
     @property
@@ -31,16 +33,19 @@ class AccumulationWindow(NamedTuple):
         return sum(batch.input_ids.shape[0] for batch in self.whole)
 
 
+_whole_window: Final = partial(divide, rank=0, world_size=1, max_rows=0)
+
+
 class WindowLoader:
-    """The windows of `source`, in order, on `device`. `deal` returns this rank's share of a window."""
+    """The windows of `source`, in order, on `device`. `share` divides a window, by default for one process."""
 
     def __init__(
         self,
         source: Iterator[list[Batch]],
         device: torch.device,
-        deal: Callable[[list[Batch]], list[Batch]] = lambda window: window,
+        share: Callable[[list[Batch]], Share] = _whole_window,
     ) -> None:
-        self._source, self._device, self._deal = source, device, deal
+        self._source, self._device, self._share = source, device, share
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._next: AccumulationWindow | None = None
         self._copied: torch.cuda.Event | None = None
@@ -49,15 +54,16 @@ class WindowLoader:
         """Wait for the next window's data and start its copy to a GPU."""
         if self._next is None:
             whole = next(self._source)
-            self._next, self._copied = AccumulationWindow(self._deal(whole), whole), None
+            self._next, self._copied = AccumulationWindow(self._share(whole), whole), None
             if self._side is not None:
                 with torch.cuda.stream(self._side), contextlib.suppress(torch.OutOfMemoryError):
                     self._next = self._to_device(self._next)
                     self._copied = self._side.record_event()
 
     def _to_device(self, window: AccumulationWindow) -> AccumulationWindow:
-        share = [batch.to(self._device) for batch in window.share]
-        return AccumulationWindow(share, share if window.share is window.whole else window.whole)
+        share = [batch.to(self._device) for batch in window.share.batches]
+        whole = share if window.share.batches is window.whole else window.whole
+        return AccumulationWindow(window.share._replace(batches=share), whole)
 
     def prefetch(self) -> None:
         """The same, on a GPU only, where it overlaps with computation."""
@@ -67,7 +73,7 @@ class WindowLoader:
     def example(self) -> Batch:
         """The next micro-batch, without consuming it; another rank's if this rank has none in this step."""
         window = self._wait_for_transfer()
-        return window.share[0] if window.share else window.whole[0].to(self._device)
+        return window.share.batches[0] if window.share.batches else window.whole[0].to(self._device)
 
     def next_window(self) -> AccumulationWindow:
         """The next window, ready for use on the current stream."""
@@ -76,7 +82,7 @@ class WindowLoader:
 
     def tensors(self) -> list[Tensor]:
         """Tensors of the next window, if loaded."""
-        return [tensor for batch in (self._next.share if self._next else []) for tensor in batch.tensors()]
+        return [tensor for batch in (self._next.share.batches if self._next else []) for tensor in batch.tensors()]
 
     def _wait_for_transfer(self) -> AccumulationWindow:
         self.load()
@@ -86,7 +92,7 @@ class WindowLoader:
         elif self._copied is not None:
             here = torch.cuda.current_stream(self._device)
             here.wait_event(self._copied)
-            for batch in self._next.share:
+            for batch in self._next.share.batches:
                 for tensor in batch.tensors():
                     tensor.record_stream(here)  # allocated on the other stream, which must not reuse it yet
         return self._next

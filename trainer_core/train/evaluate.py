@@ -23,7 +23,7 @@ from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
 from trainer_core.train.device import Precision
 from trainer_core.train.oom import is_out_of_memory, release_memory
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 T = TypeVar("T")
 
@@ -70,26 +70,25 @@ class EvaluationPass:
         precision: Precision,
         loss_of: Callable[[Batch | None], Tensor],
         step: int,
-        ranks: Ranks = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self._model, self._device, self._precision, self._step = model, device, precision, step
         self._batches = iter(batches)
-        self._total, self._loss_of, self._ranks = total, loss_of, ranks
+        self._total, self._loss_of, self._group = total, loss_of, group
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, tokens
         self._since = time.perf_counter()
 
-    def run(self, reporter: Reporter) -> Eval:
-        """Run the whole pass from rank 0; other ranks take part."""
-        for done in range(0, self._total, self._ranks.size):
-            reporter.poll()
-            self._ranks.tell("evaluate")
-            self.evaluate_next()
-            reporter.progress("evaluating", min(done + self._ranks.size, self._total), self._total, "batches")
-        self._ranks.tell("evaluated")
-        return self.result()
+    def run(self, reporter: Reporter, poll: Callable[[], None]) -> Eval:
+        """Run the whole pass, on all ranks. `poll` is collective."""
+        for done in range(0, self._total, self._group.world_size):
+            poll()
+            self._evaluate_next()
+            finished = min(done + self._group.world_size, self._total)
+            reporter.progress("evaluating", finished, self._total, "batches")
+        return self._result()
 
     @torch.no_grad()
-    def evaluate_next(self) -> None:
+    def _evaluate_next(self) -> None:
         """Evaluate this rank's next batch. Collective."""
         batch = next(self._batches, None)
         self._model.eval()
@@ -100,9 +99,9 @@ class EvaluationPass:
             self._model.train()
         self._sums[1] += batch.loss_tokens if batch else 0
 
-    def result(self) -> Eval:
+    def _result(self) -> Eval:
         """Result over all ranks, when all batches are done."""
-        self._ranks.add_up([self._sums])
+        self._group.sum(self._sums)
         summed, tokens = self._sums.tolist()
         mean = summed / max(1, tokens)
         loss = mean if math.isfinite(mean) else None
@@ -130,7 +129,7 @@ def answer_tokens(
     limits: Sequence[int],
     ends: frozenset[int],
     max_positions: int,
-    reporter: Reporter,
+    poll: Callable[[], None],
     on_answered: Callable[[int], None] = lambda count: None,
 ) -> list[Completion]:
     """Generate greedy answers of up to `limits[i]` tokens, in batches of similar length.
@@ -146,7 +145,7 @@ def answer_tokens(
 
     def generate(rows: list[int]) -> list[Completion]:
         own_prompts, own_limits = [prompts[row] for row in rows], [limits[row] for row in rows]
-        return generate_batch(model, own_prompts, own_limits, ends, reporter.poll)
+        return generate_batch(model, own_prompts, own_limits, ends, poll)
 
     device, done = model.head.weight.device, len(prompts) - len(waiting)
     model.eval()

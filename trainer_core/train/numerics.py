@@ -7,7 +7,7 @@ read or a checkpoint is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -129,9 +129,10 @@ class GradientNoise:
         self._averaged = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64, device=device)  # which of these are means
         self._first: tuple[Tensor, int] | None = None
 
-    def record_first(self, parameters: Iterable[Tensor], tokens: int) -> None:
-        """Call after the backward pass of a step's first micro-batch of `tokens` tokens, scaled like all of them."""
-        gradients = [weight.grad for weight in parameters if weight.grad is not None]
+    def record_first(self, gradients: Sequence[Tensor], tokens: int) -> None:
+        """Record the gradients (or their norms) of a part of a step with `tokens` tokens, scaled like all of them: its
+        first micro-batch, or the share of one rank.
+        """
         norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
         if self._scaler:
             norm = norm / self._scaler.scale(torch.ones_like(norm))

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import torch
@@ -25,16 +27,18 @@ from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
+from trainer_core.system import files
 from trainer_core.system.memory import system_memory
 from trainer_core.train.activation_checkpointing import Mode, checkpoint_activations
 from trainer_core.train.device import limit_to_vram
 from trainer_core.train.engine.engine import Engine
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 T = TypeVar("T")
 RecoveryAction = Literal["halved", "checkpointing", "chunked_loss"]
 During = Literal["forward", "backward", "evaluation"]
 
+RESTART_FILE: Final = "oom-recovery.json"
 _DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
 _REVERT_AFTER_STEPS: Final = 64  # steps before the last action is reverted for the first time
 _MAX_REVERT_AFTER_STEPS: Final = 4096
@@ -69,11 +73,17 @@ class OomRecovery:
     enabled = True
 
     def __init__(
-        self, config: Config, model: LanguageModel, device: torch.device, context: RunContext, ranks: Ranks = ALONE
+        self,
+        config: Config,
+        model: LanguageModel,
+        device: torch.device,
+        context: RunContext,
+        group: ProcessGroup = SINGLE_PROCESS,
+        restart_file: Path | None = None,
     ) -> None:
-        """`config` is this rank's, with its own micro-batches."""
+        """`config` has the micro-batches of one rank. `restart_file`: see `restart_on_oom`."""
         self._config, self._model, self._device, self._context = config, model, device, context
-        self._ranks = ranks
+        self._group, self._restart_file = group, restart_file
         self._actions: list[RecoveryAction] = []
         self._steps = 0  # since the last action
         self._revert_after_steps = _REVERT_AFTER_STEPS
@@ -90,11 +100,9 @@ class OomRecovery:
             return micro_batches
         return [part for batch in micro_batches for part in batch.split_rows(self.max_sequences)]
 
-    def run_step(
-        self, work: Callable[[], T], undo: Callable[[], None], step: int, poll: Callable[[], None] | None = None
-    ) -> T:
-        """Return the result of `work`. If any rank runs out of memory, all ranks call `undo`, apply the next action and
-        repeat. `poll` is called while waiting for other ranks.
+    def run_step(self, work: Callable[[], T], undo: Callable[[], None], step: int) -> T:
+        """Return the result of `work`, in which no rank waits for another. If any rank runs out of memory, all ranks
+        call `undo`, apply the next action and repeat.
 
         `undo` restores gradients and RNG states. `step` is a field of the event and of the error.
         Raises `memory.exhausted` when no action is left.
@@ -112,13 +120,36 @@ class OomRecovery:
                 stage, requested = 1 + _DURING.index(self.during), requested_bytes(error) or 0
                 negative_free = -_free(self._device)  # before `undo` frees the memory of the attempt
             # Outside of the handler, where the traceback no longer references the tensors of the attempt.
-            stage, requested, negative_free = self._ranks.most(stage, requested, negative_free, poll=poll)
+            stage, requested, negative_free = self._group.max(stage, requested, negative_free)
             if not stage:
                 return result[0]
             result.clear()
             self.during = _DURING[stage - 1]
             undo()
             self._apply_next(step, requested or None, -negative_free)
+
+    @contextlib.contextmanager
+    def restart_on_oom(self, step: int) -> Iterator[None]:
+        """Around work in which ranks wait for each other, so that they cannot recover together.
+
+        Stores the next action in `restart_file` and raises `memory.restart`: the run continues from its newest
+        checkpoint, with that action. Raises `memory.exhausted` when none is left.
+        """
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, TraindeckError) or not is_out_of_memory(error):
+                raise
+            action, requested = self._next_action(), requested_bytes(error)
+            if action is None or self._restart_file is None:
+                raise self._exhausted(step, requested, _free(self._device)) from error
+            files.write_atomic(self._restart_file, json.dumps([*self._actions, action]).encode("utf-8"))
+            raise TraindeckError("memory.restart", detail=str(error), step=step, number=self._group.rank + 1) from error
+
+    def _exhausted(self, step: int, requested: int | None, free: int) -> TraindeckError:
+        return TraindeckError(
+            "memory.exhausted", device=self._device.type, step=step, requested=requested or 0, free=free
+        )
 
     def attach(self, engine: Engine) -> None:
         """Configure the engine of the run for the current actions."""
@@ -128,7 +159,7 @@ class OomRecovery:
     def count_good_step(self, step: int) -> None:
         """Count a completed step. Revert the last action after enough of them."""
         self._steps += 1
-        if self._actions and self._steps >= self._revert_after_steps:
+        if self._actions and self._steps >= self._revert_after_steps and not self._actions_before_restart():
             limit_to_vram(self._device)  # other programs may use more or less of the card than before
             self._actions.pop()
             self._revert_after_steps, self._steps = min(2 * self._revert_after_steps, _MAX_REVERT_AFTER_STEPS), 0
@@ -168,9 +199,7 @@ class OomRecovery:
         release_memory(self._device)
         action = self._next_action()
         if action is None:
-            raise TraindeckError(
-                "memory.exhausted", device=self._device.type, step=step, requested=requested or 0, free=free
-            )
+            raise self._exhausted(step, requested, free)
         self._actions.append(action)
         self._steps = 0
         self._apply()
@@ -206,7 +235,7 @@ class OomRecovery:
         requested: int | None,
         free: int,
     ) -> None:
-        passes = -(-self._config.batch_size // self.max_sequences) * self._ranks.size
+        passes = -(-self._config.batch_size // self.max_sequences) * self._group.world_size
         self._context.emit(
             protocol.OomRecovery(
                 step=step,
@@ -228,9 +257,14 @@ class OomRecovery:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
-        self._actions = list(state.get("actions", []))
+        self._actions = max(list(state.get("actions", [])), self._actions_before_restart(), key=len)
         self._steps, self._revert_after_steps = state.get("steps", 0), state.get("retry_steps", _REVERT_AFTER_STEPS)
         self._apply()
+
+    def _actions_before_restart(self) -> list[RecoveryAction]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return list(json.loads(self._restart_file.read_bytes()))  # type: ignore[union-attr]
+        return []
 
 
 def release_memory(device: torch.device) -> None:

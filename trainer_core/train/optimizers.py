@@ -21,6 +21,7 @@ from torch.optim.adamw import adamw
 
 from trainer_core.config import Config
 from trainer_core.models.quantization import import_bitsandbytes
+from trainer_core.models.sharding import gather_rows, local_tensor, rows_of
 from trainer_core.train.device import native_bf16
 
 # Odd quintic polynomials that bring singular values from [0.005, 1] closest to one in four steps, found greedily as in
@@ -100,8 +101,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ) -> None:
         states = [self.state[weight] for weight in weights]
         adamw(
-            weights,
-            [weight.grad for weight in weights],  # type: ignore[misc]
+            [local_tensor(weight) for weight in weights],
+            [local_tensor(weight.grad) for weight in weights],  # type: ignore[arg-type]
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -160,7 +161,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
         synchronize with the device.
         """
         momenta = [self.state[weight]["momentum_buffer"] for weight in weights]
-        gradients = torch.stack([weight.grad for weight in weights])  # type: ignore[misc]
+        parts = [local_tensor(weight) for weight in weights]
+        gradients = torch.stack([local_tensor(weight.grad) for weight in weights])  # type: ignore[arg-type]
         if grad_scale is not None:
             gradients.div_(grad_scale)
         stacked, share, lr = torch.stack(momenta), group["momentum"], group["lr"]
@@ -168,7 +170,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if keep is not None:
             gradients.masked_fill_(keep == 0, 0.0)
         moved = torch.lerp(stacked, gradients, 1 - share)
-        update = orthogonalize(torch.lerp(gradients, moved, share))  # Nesterov
+        update = _orthogonalize_whole(torch.lerp(gradients, moved, share), weights)  # Nesterov
         update = update.to(stacked.dtype).mul_(-lr * 0.2 * math.sqrt(max(weights[0].shape)))
         decay: float | Tensor = 1 - lr * group["weight_decay"]
         if keep is not None:
@@ -176,8 +178,17 @@ class MuonWithAdamW(torch.optim.Optimizer):
             update.mul_(keep)
             decay = 1 - lr * group["weight_decay"] * keep
         torch._foreach_copy_(momenta, moved.unbind())
-        torch._foreach_mul_(weights, decay)
-        torch._foreach_add_(weights, update.unbind())
+        torch._foreach_mul_(parts, decay)
+        torch._foreach_add_(parts, update.unbind())
+
+
+def _orthogonalize_whole(parts: Tensor, weights: list[Tensor]) -> Tensor:
+    """`orthogonalize` of matrices of which each rank has `parts`, like those of `weights`. Every rank computes all."""
+    rows = rows_of(weights[0])
+    if rows is None:
+        return orthogonalize(parts)
+    whole = orthogonalize(gather_rows(parts, weights[0]))
+    return whole[:, rows.start : rows.start + parts.shape[1]]
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
@@ -265,6 +276,7 @@ def allocate(optimizer: MuonWithAdamW) -> None:
 
 
 def _new_state(weight: Tensor, kind: str) -> dict[str, Tensor]:
+    weight = local_tensor(weight.detach())
     if kind == "muon":
         return {"momentum_buffer": torch.zeros_like(weight)}
     if kind == "adamw":

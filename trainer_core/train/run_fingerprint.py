@@ -24,7 +24,7 @@ _NOT_COMPARED: Final = ("eval_batches", "eval_sequences")
 
 
 def build_fingerprint(
-    config: Config, prepared: PreparedData, device: torch.device, precision: Precision
+    config: Config, prepared: PreparedData, device: torch.device, precision: Precision, world_size: int = 1
 ) -> dict[str, Any]:
     """Values that follow from settings, data and machine."""
     return {
@@ -41,7 +41,8 @@ def build_fingerprint(
         "eval_sequences": eval_sequences(config, prepared.validation.samples),
         **tuning_of(config),
         "optimizer": config.optimizer,
-        "ranks": config.ranks,
+        "ranks": world_size,
+        "parallel": "fsdp" if world_size > 1 and config.parallel == "fsdp" else "ddp",
         "device": device.type,
         "precision": precision.name,
         "torch": torch.__version__.split("+")[0],

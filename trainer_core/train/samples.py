@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trainer_core import protocol
@@ -34,8 +34,16 @@ class HeldOutExample(NamedTuple):
 class SampleWriter:
     """Generates with the model in training, using its own random generators."""
 
-    def __init__(self, model: LanguageModel, prepared: PreparedData, config: Config, context: RunContext) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        prepared: PreparedData,
+        config: Config,
+        context: RunContext,
+        poll: Callable[[], None],
+    ) -> None:
         self._model, self._prepared, self._config, self._context = model, prepared, config, context
+        self._poll = poll
         self.codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task == "sft"
         self._examples = self._held_out(config.eval_examples)
@@ -94,7 +102,7 @@ class SampleWriter:
             pieces = []
             for piece in generate.generate_text(self._model, self.codec, prompt, max_tokens, sampling, self._chat):
                 pieces.append(piece)
-                self._context.poll()
+                self._poll()
         except TraindeckError as error:
             if error.code != "data.chat_refused":
                 raise
@@ -115,6 +123,6 @@ class SampleWriter:
         limit = self._config.eval_max_new_tokens
         limits = [limit or REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
         prompts = [example.prompt for example in self._examples]
-        answers = answer_tokens(self._model, prompts, limits, self.codec.stop_token_ids, max_positions, self._context)
+        answers = answer_tokens(self._model, prompts, limits, self.codec.stop_token_ids, max_positions, self._poll)
         texts = [self.codec.decode(answer.tokens) for answer in answers]
         return answer_quality(answers, texts, [example.answer for example in self._examples])

@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,10 +21,12 @@ from torch import Tensor, nn
 from trainer_core.run_context import RunContext
 from trainer_core.system import files
 from trainer_core.system.memory import system_memory
+from trainer_core.train.control import Control
 from trainer_core.train.device import limit_to_vram
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.oom import is_out_of_memory, release_memory
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.parallel import Parallel
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 FORCED: Final = "TRAINDECK_OFFLOAD"  # environment variable: `memory` or `disk` offloads on a CPU too, for tests
 _FILE: Final = "paused.bin"
@@ -59,10 +60,14 @@ class StateOffloader:
     """
 
     def __init__(
-        self, tensors: Callable[[], Iterable[Tensor]], device: torch.device, folder: Path, ranks: Ranks = ALONE
+        self,
+        tensors: Callable[[], Iterable[Tensor]],
+        device: torch.device,
+        folder: Path,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._tensors, self._device, self._num_ranks = tensors, device, ranks.size
-        self._file = folder / (f"{ranks.rank}-{_FILE}" if ranks.rank else _FILE)
+        self._tensors, self._device, self._num_ranks = tensors, device, group.local_world_size
+        self._file = folder / (f"{group.rank}-{_FILE}" if group.rank else _FILE)
         self._offloaded: list[Tensor] = []
         self.needed = 0  # bytes of the device required to continue
         self.remove_file()  # left by a process that was killed during a pause
@@ -179,26 +184,24 @@ def persistent_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
 
 
 @contextlib.contextmanager
-def offloaded(
+def offloaded_in_pauses(
+    control: Control,
     context: RunContext,
-    engine: Engine,
-    tensors: Callable[[], Iterable[Tensor]],
+    engine: Callable[[], Engine],
+    parallel: Parallel,
+    offloader: StateOffloader,
     device: torch.device,
-    folder: Path,
-    ranks: Ranks = ALONE,
-) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Inside the context, a pause moves `tensors` and recorded graphs off the device, on every rank. Yields the context
-    manager that does so on this rank.
-    """
-    offloader = StateOffloader(tensors, device, folder, ranks)
+) -> Iterator[None]:
+    """Inside the context, a pause moves the tensors of `offloader` and recorded graphs off the device, on all ranks."""
     if device.type != "cuda" and FORCED not in os.environ:
-        yield contextlib.nullcontext
+        yield
         return
 
     @contextlib.contextmanager
-    def offload_here() -> Iterator[None]:
+    def offload() -> Iterator[None]:
         since = time.perf_counter()
-        engine.reset_graphs()
+        engine().reset_graphs()
+        parallel.release()
         where = offloader.offload()
         moved = f"{offloader.needed} bytes to {where}" if where else "no memory"
         _log.info("paused: %s, %.2f s", moved, time.perf_counter() - since)
@@ -210,24 +213,16 @@ def offloaded(
             context.warn(
                 "pause.memory_taken", needed_mib=_mib(offloader.needed), free_mib=_mib(free_device_bytes(device) or 0)
             )
-            context.wait("other_program", offloader.restore)
+        control.wait_for_restore(offloader.restore)
         limit_to_vram(device)
-        engine.rerecord_graphs()
+        parallel.restore()
+        engine().rerecord_graphs()
         _log.info("resumed, %.2f s", time.perf_counter() - since)
 
-    @contextlib.contextmanager
-    def offload_on_all_ranks() -> Iterator[None]:
-        ranks.tell("pause")
-        with offload_here():
-            yield
-        ranks.tell("go on")
-        ranks.most(0, poll=context.raise_if_stop_requested)
-
-    context.pause_contexts.append(offload_on_all_ranks)
     try:
-        yield offload_here
+        with control.offload_on_pause(offload):
+            yield
     finally:
-        context.pause_contexts.remove(offload_on_all_ranks)
         offloader.remove_file()
 
 

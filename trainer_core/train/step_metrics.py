@@ -157,10 +157,11 @@ class StepReporter:
         device: torch.device,
         precision: Precision,
         monitor: GradientMonitor,
+        world_size: int = 1,
     ) -> None:
         self._context, self._device, self._monitor, self._model = context, device, monitor, model
         arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
-        self._peak = lookup_peak(describe_device(device), arithmetic, config.ranks)
+        self._peak = lookup_peak(describe_device(device), arithmetic, world_size)
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
         self._peak_name = self._peak.name if self._peak else unknown
         self._log, self._perf = _Accumulated(Interval()), _Accumulated(Interval())

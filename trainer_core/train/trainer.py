@@ -5,10 +5,11 @@ The position in the data counts samples. Evaluation, samples and checkpoints hap
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import torch
@@ -24,14 +25,19 @@ from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import bad_steps, checkpoint, flops
 from trainer_core.train.async_checkpointer import AsyncCheckpointer
 from trainer_core.train.bad_steps import Rollback
+from trainer_core.train.control import Control
 from trainer_core.train.device import Precision
 from trainer_core.train.neutral_loss import NeutralText
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.samples import SampleWriter
 from trainer_core.train.step_metrics import StepReporter
 from trainer_core.train.training_step import TrainingStep, is_due
 
+T = TypeVar("T")
+
 _METRICS_INTERVAL: Final = {"cpu": 1, "cuda": 8}  # maximum steps between two checks for bad steps
+_SAVED_FAILURES: Final = frozenset({"memory.exhausted", "failure.peer_lost", "ranks.lost", "ranks.timeout"})
+"""Known failures after which the last step is saved; after others a write would only add to the problem."""
 _LIVE_SETTINGS: Final = ("log_steps", "sample_steps", "perf_steps", "flops_steps")
 
 
@@ -50,16 +56,18 @@ class Trainer(TrainingStep):
         context: RunContext,
         device: torch.device,
         precision: Precision,
-        ranks: Ranks = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
         source: Path | None = None,
     ) -> None:
-        super().__init__(config, prepared, run, context, device, precision, ranks, source)
-        self.sample_writer = SampleWriter(self.model, prepared, config, context)
+        super().__init__(config, prepared, run, context, device, precision, group, source)
+        self.checkpointer = AsyncCheckpointer(config, run, context, device, self.clock, group)
+        self.control = Control(context, group, _LIVE_SETTINGS, self._change_setting, self.checkpointer.poll)
+        poll = self.control.poll if self.parallel.is_sharded else context.poll
+        self.sample_writer = SampleWriter(self.model, prepared, config, context, poll)
         self.neutral_text = NeutralText(self.sample_writer.codec, config.max_seq_len) if config.base_model else None
-        self.checkpointer = AsyncCheckpointer(config, run, context, device, self.clock)
-        self.reports = StepReporter(config, context, self.model, device, precision, self.bad_steps.monitor)
-        for name in _LIVE_SETTINGS:
-            context.live_settings[name] = partial(self._change_setting, name)
+        self.reports = StepReporter(
+            config, context, self.model, device, precision, self.bad_steps.monitor, group.world_size
+        )
         self._rollback: Rollback | None = None  # pending rollback after a bad step
         self._evaluated: tuple[int, float | None] | None = None  # step and loss of the last evaluation
         self._finished = False  # resumed from the final checkpoint: nothing left to do
@@ -89,19 +97,20 @@ class Trainer(TrainingStep):
             if not self._finished:
                 if not self._is_set_up:
                     self.set_up()
-                with self.garbage.disabled(), self.offloading():
+                with self.garbage.disabled(), self.offloading(self.control):
                     self._train()
                     self._finish()
         except StopRequested:
             self.checkpointer.patient = False
-            self._process_metrics(wait=True)
-            if self._rollback is not None:
+            if self.group.rank == 0:
+                self._process_metrics(wait=True)
+            if self._agree_on_rollback():
                 self._roll_back()
             self.save("regular")
             raise
         except Exception as error:
-            # After other known failures, a write would only add to the problem.
-            if not isinstance(error, TraindeckError) or error.code == "memory.exhausted":
+            known = isinstance(error, TraindeckError) and error.code not in _SAVED_FAILURES
+            if self.group.rank == 0 and not self.parallel.is_sharded and not known:
                 self._emergency_save()
             raise
         finally:
@@ -117,10 +126,9 @@ class Trainer(TrainingStep):
             self._after_step()  # the run was stopped during the evaluation of this step
         self.context.set_phase("training", counters.step)
         while not self._is_complete():
-            self.context.poll()
-            self.checkpointer.poll()
+            self.control.poll()
             self.step()
-            if self._rollback is not None:
+            if self._agree_on_rollback():
                 self._roll_back()
             else:
                 self._after_step()
@@ -128,14 +136,20 @@ class Trainer(TrainingStep):
     def _is_complete(self) -> bool:
         return self.state.counters.step >= self.total_steps or self.plateau.ends_run
 
+    def _agree_on_rollback(self) -> bool:
+        """Whether all ranks roll back: only rank 0 reads the metrics of steps."""
+        if self.config.on_bad_step != "rollback":
+            return False
+        return bool(self.group.broadcast(True if self._rollback is not None else None))
+
     def step(self) -> None:
-        """Make one step on all ranks and report it."""
-        self.ranks.tell("step")
+        """Make one step and report it."""
         self.compile_if_due()
         with self.clock.step():
             self._step(self._next_window())
-            self._request_metrics()
-            self._process_metrics(wait=self._due_now())
+            if self.group.rank == 0:
+                self._request_metrics()
+                self._process_metrics(wait=self._due_now())
 
     def _finish(self) -> None:
         step = self.state.counters.step
@@ -143,7 +157,19 @@ class Trainer(TrainingStep):
             self.evaluate()
         self.save("final")
         with self.oom.skip_on_oom("sample-steps", step):
-            self.sample_writer.write_samples(step)
+            self._with_model(lambda: self.sample_writer.write_samples(step))
+
+    def _with_model(self, work: Callable[[], T]) -> T | None:
+        """Use the model outside of steps: on all ranks where each has a part of its weights, otherwise on rank 0.
+
+        None: this rank did not.
+        """
+        if self.parallel.is_sharded:
+            with torch.no_grad(), self.oom.restart_on_oom(self.state.counters.step):
+                return self.parallel.forward(work)  # type: ignore[arg-type,return-value]
+        found: list[T] = []
+        self.group.on_rank_zero(lambda: found.append(work()))
+        return found[0] if found else None
 
     def _request_metrics(self) -> None:
         """Request the metrics of this step if any are due. On a GPU they arrive some steps later."""
@@ -167,12 +193,13 @@ class Trainer(TrainingStep):
         discarded.
         """
         rollback, self._rollback = self._rollback, None
-        assert rollback is not None
-        self.ranks.tell("back", folder=rollback.folder.name, position=rollback.position)
+        target = None if rollback is None else [str(rollback.folder), rollback.position]
+        folder, position = self.group.broadcast(target)
         self.clock.clear()
-        self.load(rollback.folder, rollback.position)
+        self.load(Path(folder), position)
         self.checkpointer.saved = (-1, None)  # no checkpoint holds this state
-        self.bad_steps.on_rolled_back(rollback, self.state.counters.step)
+        if rollback is not None:
+            self.bad_steps.on_rolled_back(rollback, self.state.counters.step)
 
     def _due_now(self) -> bool:
         """Whether evaluation, saving or sampling is due at this step, which requires all metrics up to it."""
@@ -191,18 +218,18 @@ class Trainer(TrainingStep):
         requests, self.context.requests = self.context.requests, []
         if self.telemetry:
             self.context.progress("training", step, self.total_steps, "steps")
-        if is_due(step, config.flops_steps):
+        if is_due(step, config.flops_steps) and not self.parallel.is_sharded:
             self.clock.catch_up()
             with self.oom.skip_on_oom("flops-steps", step):
-                self.context.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
+                self._with_model(self._profile)
         better = is_due(step, config.eval_steps) and not last and self._eval_loss() is None and self.evaluate()
         last = self._is_complete()  # an evaluation can end the run
         with self.oom.skip_on_oom("sample-steps", step):
             if is_due(step, config.sample_steps) and not last:
-                self.sample_writer.write_samples(step)
+                self._with_model(lambda: self.sample_writer.write_samples(step))
             for request in requests:
                 if isinstance(request, protocol.SampleCommand):
-                    self.sample_writer.write_one(step, request.prompt, request.max_tokens)
+                    self._with_model(partial(self.sample_writer.write_one, step, request.prompt, request.max_tokens))
         self.state.counters.last_evaluated_step = step
         save_requested = any(isinstance(request, protocol.Save) for request in requests)
         if save_requested or (is_due(step, config.save_steps) and not last):
@@ -211,6 +238,9 @@ class Trainer(TrainingStep):
             self.save("best", background=True)
         self.context.set_phase("training", step)
         self.garbage.collect_if_due()
+
+    def _profile(self) -> None:
+        self.context.emit(flops.profile(self.model, self.windows.example(), self.precision, self.state.counters.step))
 
     # --- evaluation ----------------------------------------------------------------------------------
 
@@ -221,12 +251,12 @@ class Trainer(TrainingStep):
         if self.validation_data.samples == 0:
             return False
         self.context.set_phase("evaluating", counters.step)
-        event = self.evaluation_pass().run(self.context)
+        event = self.evaluation_pass().run(self.context, self.control.poll)
         answers = None
         with self.oom.skip_on_oom("eval-examples", counters.step):
             tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
-            answers = self.sample_writer.answer_held_out(tokens)
-        neutral = self.neutral_text.losses(self.model, self.engine.eager_loss, self.device) if self.neutral_text else {}
+            answers = self._with_model(lambda: self.sample_writer.answer_held_out(tokens))
+        neutral = self._with_model(self._neutral_losses) or {}
         event.best = event.loss is not None and (counters.best_loss is None or event.loss < counters.best_loss)
         if event.best:
             counters.best_loss = event.loss
@@ -235,6 +265,11 @@ class Trainer(TrainingStep):
         self.garbage.collect()
         self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral))
         return event.best
+
+    def _neutral_losses(self) -> dict[str, float | None]:
+        if self.neutral_text is None:
+            return {}
+        return self.neutral_text.losses(self.model, self.engine.eager_loss, self.device)
 
     def _eval_loss(self) -> float | None:
         """Validation loss of this step, if it was evaluated."""
@@ -246,13 +281,24 @@ class Trainer(TrainingStep):
     def save(self, kind: protocol.CheckpointKind, background: bool = False) -> None:
         """Save a checkpoint of this step boundary, verified on disk when this returns, or with `background` in the
         background. Does nothing if the same state is already saved, unless `kind` is final. Raises `train.not_finite`.
+
+        Sharded weights are written by all ranks, others by rank 0.
         """
+        if self.parallel.is_sharded:
+            self._save(kind, background)
+        else:
+            self.group.on_rank_zero(lambda: self._save(kind, background))
+
+    def _save(self, kind: protocol.CheckpointKind, background: bool) -> None:
         counters, eval_loss = self.state.counters, self._eval_loss()
         if self.checkpointer.saved != (counters.step, eval_loss) or kind == "final":
             self.metrics.store(counters)
             bad_steps.require_finite(self.model, counters.loss_sum, counters.step)
             self.context.set_phase("saving", counters.step)
-            content = checkpoint.build_content(self.state, self.sample_writer.companions(), kind, eval_loss)
+            companions = self.sample_writer.companions()
+            content = checkpoint.build_content(self.state, companions, kind, eval_loss)
+            if self.group.rank:
+                content = replace(content, documents={})
             self.checkpointer.save(content, self.bad_steps.rollback_step(counters.step))
             self.garbage.collect()
         if not background:
@@ -266,7 +312,7 @@ class Trainer(TrainingStep):
             try:
                 if self._rng_states:
                     checkpoint.set_rng_states(self.model, self._rng_states)
-                self.save("emergency")
+                self._save("emergency", background=False)
             except Exception as error:  # noqa: BLE001 - a broken GPU can fail in any way
                 self.context.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
 

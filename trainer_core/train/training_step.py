@@ -7,7 +7,7 @@ The loss of a window is the mean over all its loss tokens, however they are dist
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,15 @@ from trainer_core.models import adapters, quantization
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import ModelConfig
+from trainer_core.models.sharding import whole_tensor
 from trainer_core.models.transformers_model import TransformersModel, require_compatible
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
 from trainer_core.train.bad_steps import BadStepHandler
+from trainer_core.train.batch_division import divide, rank_config, rows_of, without_labels
 from trainer_core.train.checkpoint import TrainState
+from trainer_core.train.control import Control
 from trainer_core.train.device import Precision
 from trainer_core.train.device_transfer import AccumulationWindow, WindowLoader
 from trainer_core.train.engine.engine import Engine
@@ -41,10 +44,11 @@ from trainer_core.train.evaluate import EvaluationPass, validation_sample
 from trainer_core.train.gc_control import GarbageCollector
 from trainer_core.train.model_shape import model_config_of, tuning_of
 from trainer_core.train.numerics import GradientNoise, Plateau
-from trainer_core.train.oom import OomRecovery
-from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
+from trainer_core.train.oom import RESTART_FILE, OomRecovery
+from trainer_core.train.parallel import Parallel, parallelize
+from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.schedule import Schedule
-from trainer_core.train.state_offload import offloaded, persistent_tensors
+from trainer_core.train.state_offload import StateOffloader, offloaded_in_pauses, persistent_tensors
 from trainer_core.train.step_metrics import MetricsRecorder
 from trainer_core.train.step_timer import StepClock
 
@@ -52,9 +56,9 @@ _NOISE_SAMPLES: Final = 10  # gradient noise measurements per performance event
 
 
 class TrainingStep:
-    """The part of training that every rank does. `Trainer` is the loop of rank 0.
+    """One optimizer update at a time. `Trainer` is the loop around it.
 
-    With `telemetry` off, only what training itself needs is measured; it may change between steps.
+    With `telemetry` off, as on all ranks but 0, only what training itself needs is measured.
     """
 
     eager_start = True  # train eagerly until compiled code is ready
@@ -68,29 +72,32 @@ class TrainingStep:
         context: RunContext,
         device: torch.device,
         precision: Precision,
-        ranks: Ranks = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
         source: Path | None = None,
     ) -> None:
         """`source`: checkpoint that `resume` will load. With all weights, it replaces the base model."""
         self.config, self.prepared, self.run_dir, self.context = config, prepared, run, context
-        self.device, self.precision, self.ranks = device, precision, ranks
-        self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
-        self.telemetry = ranks.rank == 0
+        self.device, self.precision, self.group = device, precision, group
+        # With the micro-batches of one rank
+        self._rank_config = rank_config(config, group.world_size, prepared.task != "sft")
+        self.telemetry = group.rank == 0
+        self.clock, self.garbage = StepClock(device), GarbageCollector()
         self.model, base = self._build_model(source)
+        self.parallel: Parallel = parallelize(self.model, group, config, precision, device)
+        self._largest_pass = 0  # positions of the largest micro-batch that fitted
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
-        self.clock, self.garbage = StepClock(device), GarbageCollector()
         self.bad_steps = BadStepHandler(config, run, context, device, scaler)
         self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
-        self.oom = OomRecovery(self._rank_config, self.model, device, context, ranks)
+        self.oom = OomRecovery(self._rank_config, self.model, device, context, group, run.path / RESTART_FILE)
         self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
         self.state = TrainState(
             self.model,
             optimizers.build_optimizer(self.model, config),
             scaler,
             {"recovery": self.bad_steps, "noise": self.noise, "plateau": self.plateau, "memory": self.oom},
-            run_fingerprint=run_fingerprint.build_fingerprint(config, prepared, device, precision),
+            run_fingerprint=run_fingerprint.build_fingerprint(config, prepared, device, precision, group.world_size),
             base=base,
         )
         self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
@@ -175,23 +182,33 @@ class TrainingStep:
     def _new_windows(self) -> WindowLoader:
         """Batches from the current position on, one accumulation window at a time."""
         batches = self.train_data.step_batches(self.state.counters.position, self.config.gradient_accumulation_steps)
-        return WindowLoader(batches, self.device, partial(self.ranks.share, most=self._rank_config.batch_size))
+        group, max_rows = self.group, self._rank_config.batch_size
+        share = partial(divide, rank=group.rank, world_size=group.world_size, max_rows=max_rows)
+        return WindowLoader(batches, self.device, share)
 
     def set_up(self) -> None:
         """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
-        self.oom.run_step(self._allocate, lambda: None, 0, self.context.poll)
-        self.engine = self.ranks.same(self._select_engine, lambda engine: engine.choices, self.state.engine)
+        self.oom.run_step(self._allocate, lambda: None, 0)
+        self.engine = self.group.choose(self._select_engine, lambda engine: engine.choices, self.state.engine)
         self.oom.attach(self.engine)
         self._is_set_up = True
         self.state.engine = self.engine.choices
         threads = torch.get_num_threads() if self.device.type == "cpu" else 0
         self.state.run_fingerprint |= {**self.engine.choices, "threads": threads}
         run_fingerprint.warn_about_changes(self.context, self._previous_fingerprint, self.state.run_fingerprint)
+        self.parallel.warm_up(self._discarded_pass)
+
+    def _discarded_pass(self) -> None:
+        """A forward and backward pass without effect."""
+        batch = without_labels(self.windows.example())
+        states = checkpoint.rng_states(self.model)
+        torch.autograd.backward(self.parallel.forward(self.engine.eager_loss, batch))
+        checkpoint.set_rng_states(self.model, states)
+        self.state.optimizer.zero_grad(set_to_none=not self.parallel.keeps_gradients)
 
     def _allocate(self) -> None:
         """Allocate what training keeps between steps."""
         optimizers.allocate(self.state.optimizer)
-        self.ranks.reserve(self._trained())
         self.validation_data.open_files()
         self.windows.load()
 
@@ -204,14 +221,15 @@ class TrainingStep:
             self.device,
             self.precision,
             self.context,
-            rows=rows_of(self.config, self.ranks.rank, not conversations),
+            rows=rows_of(self.config, self.group.rank, self.group.world_size, not conversations),
             segments=self.prepared.packed if conversations else not self.prepared.attend_across_documents,
             varying=conversations,
             total_steps=self.total_steps,
             recorded=choices,
             step=self.state.counters.step,
             eager_start=self.eager_start,
-            background=self.ranks.rank == 0,
+            background=self.group.rank == 0,
+            sharded=self.parallel.is_sharded,
         )
 
     def close(self) -> None:
@@ -220,21 +238,16 @@ class TrainingStep:
         self.train_data.close()
         self.validation_data.close()
 
-    def offloading(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
-        """Context in which a pause frees device memory; yields what frees it."""
-        return offloaded(self.context, self.engine, self._device_tensors, self.device, self.run_dir.path, self.ranks)
+    def offloading(self, control: Control) -> AbstractContextManager[None]:
+        """Context in which a pause frees device memory."""
+        offloader = StateOffloader(self._device_tensors, self.device, self.run_dir.path, self.group)
+        return offloaded_in_pauses(control, self.context, lambda: self.engine, self.parallel, offloader, self.device)
 
     def _device_tensors(self) -> Iterator[Tensor]:
         yield from persistent_tensors(self.model, self.state.optimizer)
         yield from self.windows.tensors()
 
     # --- one step ------------------------------------------------------------------------------------
-
-    def step(self) -> None:
-        """Compile if due, and make one step, on all ranks."""
-        self.compile_if_due()
-        with self.clock.step():
-            self._step(self._next_window())
 
     def compile_if_due(self) -> None:
         """Switch to compiled code at the step that was fixed when the run started, on all ranks."""
@@ -244,7 +257,7 @@ class TrainingStep:
         self.clock.catch_up()
         self.context.set_phase("compiling", step)
         example = self.windows.example()
-        self.ranks.same(partial(switch.finish, example), lambda _: self.engine.choices, None)
+        self.group.choose(partial(switch.finish, example), lambda _: self.engine.choices, None)
         self.state.engine = self.engine.choices
         self.state.run_fingerprint |= self.engine.choices
         compile_s, paths = self.engine.compile_s or 0.0, list(self.engine.fast_paths.values())
@@ -259,21 +272,18 @@ class TrainingStep:
         return window
 
     def _step(self, window: AccumulationWindow) -> None:
-        """One optimizer update. Does not synchronize with a GPU, except to sum gradients of several ranks through host
-        memory.
-        """
+        """One optimizer update. Does not synchronize with a GPU."""
         state, counters, whole = self.state, self.state.counters, window.whole
         step, position, tokens = counters.step + 1, counters.position + window.sequences, window.tokens
         learning_rate = self.schedule.learning_rate(step, position, self.plateau.scale)
-        several = len(whole) > 1 or self.ranks.size > 1
+        several = len(whole) > 1 or self.group.world_size > 1
         noisy = self.telemetry and several and is_due(step, -(-self.config.perf_steps // _NOISE_SAMPLES))
         if self.config.uses_dropout:
-            self.ranks.seed(self.config.seed, step)
+            self.group.seed(self.config.seed, step)
             self._rng_states = checkpoint.rng_states(self.model)
-        window_loss = self.oom.run_step(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
-        self.ranks.add_up_gradients(self._trained(), window_loss)
-        if self.ranks.size > 1:
-            self.clock.mark("sync")
+        self.group.doing("training", step)
+        window_loss = self._gradients(window, step, noisy)
+        self.group.sum(window_loss)
         if step < self.total_steps:
             self.windows.prefetch()
             self.clock.mark("data")
@@ -282,11 +292,13 @@ class TrainingStep:
             group["lr"] = learning_rate
         state.scaler.unscale_(state.optimizer)
         limit = self.config.grad_clip or math.inf
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        grad_norm = whole_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         bad = self.bad_steps.judge(grad_norm, step, whole, position)
         optimizers.update(state.optimizer, state.scaler, bad)
-        state.optimizer.zero_grad(set_to_none=True)
+        state.optimizer.zero_grad(set_to_none=not self.parallel.keeps_gradients)
         if noisy:
+            if self.parallel.local_norms:
+                self.noise.record_first(self.parallel.local_norms, sum(one.loss_tokens for one in window.share.batches))
             self.noise.record_last(grad_norm, tokens)
         counters.step, counters.position = step, position
         counters.tokens += tokens
@@ -296,24 +308,76 @@ class TrainingStep:
         self.oom.count_good_step(step)
         self.clock.mark("optimizer")
 
-    def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
-        """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
-        window_loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        grad_scale = self._grad_scale(tokens)
-        for number, batch in enumerate(self.oom.split(share)):
-            self.oom.during = "forward"
-            loss = self.engine.loss(batch, grad_scale)
-            window_loss += loss.detach()
-            self.clock.mark("forward")
-            self.oom.during = "backward"
-            torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
-            if noisy and number == 0:
-                self.noise.record_first(self.model.parameters(), batch.loss_tokens)
-            self.clock.mark("backward")
-        return window_loss
+    def _gradients(self, window: AccumulationWindow, step: int, noisy: bool) -> Tensor:
+        """Gradients of the mean over the tokens of all ranks. Returns this rank's summed loss (0-dim float64).
 
-    def _trained(self) -> list[Tensor]:
-        return [weight for weight in self.model.parameters() if weight.requires_grad]
+        Running out of memory is recovered from where no rank waits for another; elsewhere the run restarts.
+        """
+
+        tokens = window.tokens
+        if self.group.world_size == 1:
+            return self.oom.run_step(lambda: self._passes(self._micro_batches(window), tokens, noisy), self._undo, step)
+        with self.oom.restart_on_oom(step):
+            if self.parallel.is_sharded:
+                return self._passes(self._micro_batches(window), tokens, noisy)
+            summed, loss = self.oom.run_step(lambda: self._until_last_backward(window), self._undo, step)
+            self.parallel.local_norms = [] if noisy else None
+            self._backward(loss, tokens)
+        self.clock.mark("sync")
+        self._largest_pass = max(self._largest_pass, self._positions(window))
+        return summed + loss.detach()
+
+    def _until_last_backward(self, window: AccumulationWindow) -> tuple[Tensor, Tensor]:
+        """All passes but the last backward pass, which sums gradients over ranks: the summed loss of the micro-batches
+        before, and the loss of the last one.
+        """
+        *batches, last = self._micro_batches(window)
+        summed = self._passes(batches, window.tokens, noisy=False)
+        with self.parallel.summing(partial(self.clock.mark, "backward")):
+            return summed, self._forward(last, window.tokens)
+
+    def _micro_batches(self, window: AccumulationWindow) -> list[Batch]:
+        """This rank's micro-batches, as many on every rank: a rank that has fewer computes some without labels.
+
+        The backward pass of the last one sums the gradients of DDP. Where any is larger than all before, the last is
+        one without labels, so that memory runs out before it.
+        """
+        count, batches = window.share.passes(self.oom.max_sequences), self.oom.split(window.share.batches)
+        if self.group.world_size > 1 and not self.parallel.is_sharded and self._positions(window) > self._largest_pass:
+            count += 1
+        if count > len(batches):
+            spare = without_labels(batches[0] if batches else window.whole[0].to(self.device))
+            batches = [*batches, *[spare] * (count - len(batches))]
+        return batches
+
+    def _positions(self, window: AccumulationWindow) -> int:
+        """Positions of the largest micro-batch of any rank."""
+        rows = max(rows for counts in window.share.rows for rows in counts)
+        return min(rows, self.oom.max_sequences) * max(batch.input_ids.shape[1] for batch in window.whole)
+
+    def _passes(self, batches: list[Batch], tokens: int, noisy: bool) -> Tensor:
+        """Forward and backward; returns the summed loss."""
+        summed = torch.zeros((), dtype=torch.float64, device=self.device)
+        for number, batch in enumerate(batches):
+            loss = self._forward(batch, tokens)
+            summed += loss.detach()
+            self._backward(loss, tokens)
+            if noisy and number == 0 and self.group.world_size == 1:
+                gradients = (weight.grad for weight in self.model.parameters())
+                self.noise.record_first([one for one in gradients if one is not None], batch.loss_tokens)
+            self.clock.mark("backward")
+        return summed
+
+    def _forward(self, batch: Batch, tokens: int) -> Tensor:
+        self.oom.during = "forward"
+        loss = self.parallel.forward(self.engine.loss, batch, self._grad_scale(tokens))
+        self.clock.mark("forward")
+        return loss
+
+    def _backward(self, loss: Tensor, tokens: int) -> None:
+        """Add the gradient of a micro-batch's summed loss in a step of `tokens` tokens."""
+        self.oom.during = "backward"
+        torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
 
     def _grad_scale(self, tokens: int) -> Tensor | None:
         """Gradient of a micro-batch's summed loss in a step of `tokens` tokens; None unless fp16 loss scaling is on."""
@@ -324,7 +388,8 @@ class TrainingStep:
 
     def _undo(self) -> None:
         """Reset gradients and RNG states to the beginning of the step."""
-        self.state.optimizer.zero_grad(set_to_none=True)
+        self.parallel.abandon_pass()
+        self.state.optimizer.zero_grad(set_to_none=not self.parallel.keeps_gradients)
         if self._rng_states:
             checkpoint.set_rng_states(self.model, self._rng_states)
         self.clock.mark("other")
@@ -333,10 +398,21 @@ class TrainingStep:
         """One pass over the validation sample, the same sequences each time."""
         sample = validation_sample(self.validation_data.samples, self.state.run_fingerprint["eval_sequences"])
         total = math.ceil(len(sample) / self.config.batch_size)
-        batches = self.validation_data.iterate_samples(sample, self.ranks.rank, self.ranks.size)
+        batches = self.validation_data.iterate_samples(sample, self.group.rank, self.group.world_size)
         step = self.state.counters.step
         loss_of = self.oom.with_recovery(self.engine.eager_loss, step)
-        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, step, self.ranks)
+        if self.parallel.is_sharded:
+            loss_of = self._sharded_loss
+        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, step, self.group)
+
+    def _sharded_loss(self, batch: Batch | None) -> Tensor:
+        """Summed loss of a batch of this rank, if it has one. All ranks make the same number of passes."""
+        parts = self.oom.split([batch] if batch else [])
+        missing = self.group.max(len(parts))[0] - len(parts)
+        parts += [without_labels(self.windows.example())] * missing
+        with self.oom.restart_on_oom(self.state.counters.step):
+            losses = [self.parallel.forward(self.engine.eager_loss, part) for part in parts]
+        return torch.stack(losses).sum()
 
 
 def is_due(step: int, every: int) -> bool:

@@ -57,11 +57,12 @@ class SyncBound(Rule[protocol.Step], code="advice.sync_bound", min_duration_s=10
     """Several GPUs wait for the sum of gradients. Without settings: those that help change the effective batch."""
 
     def evaluate(self, event: protocol.Step, run: RunHistory) -> Verdict:
-        if not run.is_settled or run.sync_share is None or run.config.ranks == 1:
+        if not run.is_settled or run.sync_share is None or run.config.nproc_per_node == 1:
             return None
         if run.sync_share < _SYNC_SHARE:
             return False if run.sync_share < _SYNC_SHARE_CLEAR else None
-        params = {"percent": percent(run.sync_share), "ms": round(event.time_ms.sync, 1), "ranks": run.config.ranks}
+        ms, ranks = round(event.time_ms.sync, 1), run.config.nproc_per_node
+        params = {"percent": percent(run.sync_share), "ms": ms, "ranks": ranks}
         return Finding({**params, "steps": run.config.gradient_accumulation_steps})
 
 

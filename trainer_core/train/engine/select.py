@@ -55,6 +55,7 @@ def build_engine(
     step: int = 0,
     eager_start: bool = True,
     background: bool = True,
+    sharded: bool = False,
 ) -> Engine:
     """Build the engine of a run. Random states, weights and gradients are preserved.
 
@@ -66,9 +67,10 @@ def build_engine(
         step: Steps done.
         eager_start: Train eagerly until compiled code can be ready; False: wait for it before the first step.
         background: Start compiling now; False: in `CompileSwitch.finish`.
+        sharded: Each rank has a part of each weight: the model is not compiled as a whole.
     """
     engine = Engine(model, precision, fast_paths=fast_paths.run_paths(config, model, device, precision))
-    selector = _Selector(config, engine, device, rows * config.max_seq_len, recorded)
+    selector = _Selector(config, engine, device, rows * config.max_seq_len, recorded, sharded)
     with measuring.preserved_state(model, device):
         selector.select_threads()
         selector.select_attention(rows, segments or varying)
@@ -103,9 +105,16 @@ class _Selector:
     """The rules, and the engine that they configure."""
 
     def __init__(
-        self, config: Config, engine: Engine, device: torch.device, tokens: int, recorded: dict[str, Any]
+        self,
+        config: Config,
+        engine: Engine,
+        device: torch.device,
+        tokens: int,
+        recorded: dict[str, Any],
+        sharded: bool,
     ) -> None:
         """`tokens`: positions of a micro-batch."""
+        self._sharded = sharded
         self._config, self._engine, self._device, self._recorded = config, engine, device, recorded
         self._tokens = tokens
 
@@ -116,7 +125,7 @@ class _Selector:
         if self._device.type != "cpu":
             return
         recorded, reason = self._recorded.get("threads", 0), "path.all"
-        if self._config.cpu_threads or self._config.ranks > 1:
+        if self._config.cpu_threads or self._config.nproc_per_node > 1:
             reason = "path.set"
         elif 0 < recorded <= hardware.usable_threads():
             torch.set_num_threads(recorded)
@@ -218,6 +227,8 @@ class _Selector:
             return "path.off", {}
         if not isinstance(self._engine.model, Decoder):
             return _TRANSFORMERS
+        if self._sharded:
+            return "path.unsupported", {"what": "FSDP, which compiles layer by layer with --compile on"}
         if key.tuning["method"] == "qlora":  # bitsandbytes reads the state of its weights in Python
             return "path.unsupported", {"what": "QLoRA"}
         if key.tuning.get("lora_variant") == "dora":  # torch 2.13 cannot trace peft's forward pass
@@ -245,6 +256,7 @@ class _Selector:
         obstacles = {
             "gradient accumulation": config.gradient_accumulation_steps > 1,
             "dropout": config.uses_dropout,
+            "several processes": config.nproc_per_node > 1,
             "batches of different widths": varying,
         }
         if config.cuda_graphs == "off":
