@@ -145,22 +145,22 @@ def test_out_of_memory_at_random_operations_skips_and_repeats_no_batch(
     trainer, sink = build_trainer(tmp_path, oom_config(tmp_path, **steps), "recovered")
     trainer.oom._revert_after_steps = 1
     trainer.set_up()
-    gradients, generator, failed_steps = trainer._gradients, random.Random(5), set()
+    passes, generator, failed_steps = trainer._passes, random.Random(5), set()
     phases: list[str] = []
 
-    def failing(window: Any, tokens: int, noisy: bool) -> torch.Tensor:
+    def failing(batches: Any, tokens: int, noisy: bool) -> torch.Tensor:
         step = trainer.state.counters.step
         if step >= 50 or step in failed_steps:
-            return gradients(window, tokens, noisy)
+            return passes(batches, tokens, noisy)
         failed_steps.add(step)
         with OutOfMemoryAt(generator.randint(1, 300)) as mode:
             try:
-                return gradients(window, tokens, noisy)
+                return passes(batches, tokens, noisy)
             finally:
                 assert mode.failed
                 phases.append(trainer.oom.during)
 
-    trainer._gradients = failing  # type: ignore[method-assign]
+    trainer._passes = failing  # type: ignore[method-assign]
     trainer.run()
     assert phases.count("forward") > 5
     assert phases.count("backward") > 5
