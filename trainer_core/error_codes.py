@@ -179,6 +179,16 @@ _PATH_CODES: Final = frozenset(
 _GPU_PATTERN: Final = re.compile(r"CUDA|CUBLAS|CUDNN|NVML|HIP|AcceleratorError", re.IGNORECASE)
 
 
+def to_traindeck_error(error: Exception) -> TraindeckError:
+    """An exception with its message code; `internal` if none is known."""
+    if isinstance(error, TraindeckError):
+        return error
+    text, found = f"{type(error).__name__}: {error}", classify_exception(error)
+    if found is not None:
+        return TraindeckError(found.code, text, **found.params)
+    return TraindeckError("internal", text, kind=type(error).__name__, log="rank-N.log")
+
+
 def classify_exception(error: BaseException | str, platform: str = sys.platform) -> TraindeckError | None:
     """Return the error for an exception or its causes, or for the last lines of a process; None: unknown.
 

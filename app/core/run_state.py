@@ -209,7 +209,7 @@ class RunStateMachine:
         self.elapsed_s += self._previous_elapsed_s - before  # steps that are repeated do not count twice
         if event.resumed_from_step is not None:
             self.step, self.has_checkpoint = event.resumed_from_step, True
-        if self._stop_requested_at is None:  # a trainer before may have stopped by itself
+        if self._stop_requested_at is None:  # a restarted trainer does not undo a requested stop
             self.state = RunState.PREPARING
 
     def _on_phase(self, event: protocol.Phase) -> None:

@@ -16,7 +16,7 @@ class Rows(NamedTuple):
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this is a DTensor. Its module, a third of a second, is imported only where there are some."""
+    """Whether this is a DTensor. The module of that class takes 1 s to import, so it is imported only where needed."""
     return hasattr(tensor, "placements")
 
 

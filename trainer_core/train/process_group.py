@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class PeerFailed(Exception):  # noqa: N818 - of another rank
-    """Another rank has failed and reports it: this one ends without a message of its own."""
+    """Another rank has failed. Rank 0 reports it, so this one exits without an error message."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -73,7 +73,7 @@ def join(
 ) -> Iterator[ProcessGroup]:
     """The process group of this process. A failure inside is reported to the other ranks.
 
-    `timeout_s`: of a collective operation, and `warn`, which is told of failed ranks: only rank 0 gives them.
+    Only rank 0 gives `timeout_s`, the time limit of a collective operation, and `warn`, which receives warnings.
     """
     if info is None:
         yield SINGLE_PROCESS

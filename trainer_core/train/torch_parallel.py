@@ -1,6 +1,6 @@
 """A model on several ranks: a copy on each (DDP), or a shard of its weights (FSDP2).
 
-In a module of its own, because importing FSDP2 takes seconds.
+Separate from `parallel.py`: this module takes 0.7 s to import, which one process need not wait for.
 """
 
 from __future__ import annotations

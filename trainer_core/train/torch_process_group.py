@@ -282,21 +282,12 @@ def join_group(info: RankInfo, timeout_s: float | None, warn: Callable[..., None
         group.close()
         raise
     except Exception as error:
-        failure = _classify(error)
+        failure = error_codes.to_traindeck_error(error)
         if failure is not error and failure.code in _PEER_CODES:  # of an operation of DDP or FSDP2
             group.explain(error)
         group.report_failure(failure)
         raise
     group.close()
-
-
-def _classify(error: Exception) -> TraindeckError:
-    if isinstance(error, TraindeckError):
-        return error
-    text, found = f"{type(error).__name__}: {error}", error_codes.classify_exception(error)
-    if found is not None:
-        return TraindeckError(found.code, text, **found.params)
-    return TraindeckError("internal", text, kind=type(error).__name__, log="log.txt")
 
 
 def _backend() -> str:

@@ -247,6 +247,7 @@ class Trainer(TrainingStep):
     def evaluate(self) -> bool:
         """Evaluate on validation data. Returns True if the loss is the best so far."""
         counters = self.state.counters
+        self.group.doing("evaluating", counters.step)
         self.clock.catch_up()
         if self.validation_data.samples == 0:
             return False
@@ -284,6 +285,7 @@ class Trainer(TrainingStep):
 
         Sharded weights are written by all ranks, others by rank 0.
         """
+        self.group.doing("saving", self.state.counters.step)
         if self.parallel.is_sharded:
             self._save(kind, background)
         else:

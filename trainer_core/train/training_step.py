@@ -313,7 +313,6 @@ class TrainingStep:
 
         Running out of memory is recovered from where no rank waits for another; elsewhere the run restarts.
         """
-
         tokens = window.tokens
         if self.group.world_size == 1:
             return self.oom.run_step(lambda: self._passes(self._micro_batches(window), tokens, noisy), self._undo, step)

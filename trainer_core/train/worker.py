@@ -54,8 +54,7 @@ def run_worker(work: Callable[[], None]) -> int:
         return ExitCode.FINISHED if is_elastic() else ExitCode.STOPPED
     except Exception as error:  # noqa: BLE001 - reported by rank 0
         traceback.print_exc()
-        found = error if isinstance(error, TraindeckError) else error_codes.classify_exception(error)
-        return found.exit_code if found is not None else ExitCode.FAILED
+        return error_codes.to_traindeck_error(error).exit_code
     return ExitCode.FINISHED
 
 
