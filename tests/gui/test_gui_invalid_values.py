@@ -37,7 +37,7 @@ def invalid_values(knob: Knob) -> Iterator[str]:
     if knob.maximum is not None:
         yield format_value(knob.maximum if knob.maximum_open else knob.maximum + 1)
     if knob.shape:
-        yield "x"
+        yield "https://me:secret@host" if knob.name == "mlflow_tracking_uri" else "x"
     if knob.name == "pause_between":
         yield "25:99"
 
