@@ -9,7 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 SLOW: Final[dict[str, tuple[str, ...]]] = {
-    "ranks": ("core/test_ranks.py", "faults/test_ranks_failures.py"),
+    "ranks": (
+        "core/test_ranks.py",
+        "core/test_deepspeed.py",
+        "faults/test_ranks_failures.py",
+        "faults/test_two_hosts.py",
+    ),
     "compile": (
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",
@@ -194,7 +199,7 @@ SMOKE: Final = (
     "core/test_lora_training.py::test_a_resumed_run_is_exact_and_leaves_the_base_unchanged",
     "core/test_preset_base.py::test_pause_and_stop_reach_the_training_of_the_base_which_the_next_start_resumes",
     "core/test_export_verification.py::test_a_stop_ends_the_verification_and_leaves_no_process",
-    "faults/test_kills.py",
+    "faults/test_kills.py::test_a_run_killed_at_random_moments_ends_with_the_same_model",
     "faults/test_checkpoint_transaction.py",
     "faults/test_out_of_memory.py",
     "faults/test_fuzzing_wire.py",

@@ -53,7 +53,19 @@ class CommandGroup(click.Group):
             ctx.exit(error.exit_code)
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110})
+def _with_dashes(name: str) -> str:
+    """Flags as other trainers spell them: `--batch_size`."""
+    return name.replace("_", "-")
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={
+        "help_option_names": ["--help", "-h"],
+        "max_content_width": 110,
+        "token_normalize_func": _with_dashes,
+    },
+)
 @click.version_option(__version__, prog_name="Traindeck")
 def commands() -> None:
     """Train a language model on this machine. Flags without a command mean `train`."""
@@ -299,6 +311,8 @@ commands.add_command(cli_remote.remote)
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0].startswith("--local_rank="):  # from DeepSpeed's launcher, which sets LOCAL_RANK, too
+        del given[0]
     try:
         code = commands.main(given, prog_name="traindeck", standalone_mode=False)
     except click.ClickException as error:

@@ -130,7 +130,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     device: Annotated[str, knob("hardware", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
     nproc_per_node: Annotated[int, knob("hardware", unit="processes", ge=1, le=64)] = 1
-    parallel: Annotated[Literal["auto", "ddp", "fsdp"], knob("hardware")] = "auto"
+    parallel: Annotated[Literal["auto", "ddp", "fsdp", "deepspeed"], knob("hardware")] = "auto"
+    deepspeed_config: Annotated[str, knob("hardware")] = ""
     fsdp_reshard_after_forward: Annotated[bool, knob("hardware")] = True
     fsdp_cpu_offload: Annotated[bool, knob("hardware")] = False
     collective_timeout_s: Annotated[int, knob("hardware", unit="s", ge=10, le=86_400)] = 600
@@ -392,6 +393,10 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
     if config.parallel == "fsdp" and (setting := find_unsupported_by_fsdp(config)):
         raise TraindeckError("config.fsdp_unsupported", setting=setting)
+    if (config.parallel == "deepspeed") != bool(config.deepspeed_config):
+        raise TraindeckError("config.deepspeed_file")
+    if config.parallel == "deepspeed" and (setting := _find_unsupported_by_deepspeed(config)):
+        raise TraindeckError("config.deepspeed_unsupported", setting=setting)
     try:
         pause_schedule.parse(config.pause_between)
     except ValueError as error:
@@ -404,6 +409,16 @@ def find_unsupported_by_fsdp(config: Config) -> str:
         "method qlora": config.method == "qlora",  # https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1945
         "optimizer adamw_8bit": config.optimizer == "adamw_8bit",  # its blocks of 256 entries would be cut
         "lora_variant dora": config.method != "full" and config.lora_variant == "dora",
+        "mixed_precision fp16": config.mixed_precision == "fp16",
+    }
+    return next((setting for setting, given in unsupported.items() if given), "")
+
+
+def _find_unsupported_by_deepspeed(config: Config) -> str:
+    """A setting that does not work on DeepSpeed's engine; empty: none."""
+    unsupported = {
+        "method qlora": config.method == "qlora",
+        f"optimizer {config.optimizer}": config.optimizer != "adamw",
         "mixed_precision fp16": config.mixed_precision == "fp16",
     }
     return next((setting for setting, given in unsupported.items() if given), "")

@@ -2,6 +2,7 @@
 
     python -m bench.faults kills --count 20 --seed 7
     python -m bench.faults kills --waiting      training waits for every write (background_saving off)
+    python -m bench.faults kills --count 50 --ranks 2 --parallel fsdp      one rank is killed; the others must end
 
 After every kill each checkpoint must be valid, and at most one save interval may be lost (two during a background
 write). The next process must resume from the newest checkpoint; all losses, and the files of the finished model, must
@@ -9,6 +10,7 @@ equal those of the uninterrupted run.
 """
 
 import argparse
+import contextlib
 import random
 import shutil
 import time
@@ -18,12 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from bench import results
 from bench.faults.reference_run import SAVE_STEPS, TIMEOUT_S, ReferenceRun, newest_checkpoint
 from bench.processes import ChildProcess
 from trainer_core.runs.checkpoint_dir import TEMPORARY_PREFIX
 
 STEPS: Final = 120
+ENDING_S: Final = 30.0  # in which the other ranks must end when one is killed
 _MAX_STEPS: Final = 24  # of a process before its kill
 _MAX_DELAY_S: Final = 0.06  # after a step: within a step, a save or an evaluation
 _TEMPORARY_FOLDERS: Final = {  # activity by the kind of a temporary folder
@@ -45,11 +50,12 @@ class Kill:
 
 
 def kill_often(
-    reference: ReferenceRun, folder: Path, count: int, seed: int, waiting: bool
+    reference: ReferenceRun, folder: Path, count: int, seed: int, waiting: bool, ranks: int = 1
 ) -> tuple[list[Kill], int, list[str]]:
     """Kill `count` times, in one run after the other. Returns the kills, the number of runs and all problems.
 
-    Each run has its own folder and token cache. `waiting`: training waits for every checkpoint.
+    Each run has its own folder and token cache. `waiting`: training waits for every checkpoint. With several `ranks`,
+    one of them is killed, as soon as they have started.
     """
     rng, kills, runs, problems = random.Random(seed), list[Kill](), 0, list[str]()
     while len(kills) < count:
@@ -59,10 +65,16 @@ def kill_often(
             child = reference.start(run_dir, home, background_saving=not waiting)
             may_kill = len(kills) < count and saved < reference.steps
             finished = not may_kill or not _wait_for_random_instant(child, rng, reference.seconds)
-            child.wait(TIMEOUT_S) if finished else child.kill()
+            new_problems = []
+            if finished:
+                child.wait(TIMEOUT_S)
+            else:
+                new_problems += _kill(child, rng, ranks)
             resumed_from = child.events.first("hello").get("resumed_from_step") or 0
-            new_problems = reference.end_problems(child, run_dir) if finished else reference.loss_problems(child.events)
-            if child.events and resumed_from != saved:
+            new_problems += (
+                reference.end_problems(child, run_dir) if finished else reference.loss_problems(child.events)
+            )
+            if child.events.of("hello") and resumed_from != saved:
                 new_problems.append(f"resumed from step {resumed_from} instead of {saved}")
             if not finished:
                 kills.append(_inspect(child, run_dir, waiting, new_problems))
@@ -73,6 +85,38 @@ def kill_often(
         if not problems:  # else it is kept for inspection
             shutil.rmtree(home)
     return kills, runs, problems
+
+
+def _kill(child: ChildProcess, rng: random.Random, ranks: int) -> list[str]:
+    """Kill the process, or one of its ranks. Returns a problem if the others do not end in time."""
+    processes = find_ranks(child.pid)
+    if ranks == 1 or len(processes) < ranks:
+        child.kill()
+        return []
+    victim, since = rng.choice(processes), time.monotonic()
+    with contextlib.suppress(psutil.Error):
+        victim.kill()
+    try:
+        child.wait(TIMEOUT_S)
+    except RuntimeError as error:
+        return [f"after the kill of a rank: {error}"]
+    _, alive = psutil.wait_procs(processes, timeout=1)
+    seconds = time.monotonic() - since
+    problems = [f"{len(alive)} ranks live on"] if alive else []
+    return [*problems, f"the other ranks ended after {seconds:.0f} s"] if seconds > ENDING_S else problems
+
+
+def find_ranks(pid: int) -> list[psutil.Process]:
+    """The ranks among the descendants of a process."""
+    with contextlib.suppress(psutil.Error):
+        return list(filter(_is_rank, psutil.Process(pid).children(recursive=True)))
+    return []
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "RANK" in process.environ() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _wait_for_random_instant(child: ChildProcess, rng: random.Random, run_s: float) -> bool:
@@ -126,10 +170,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--waiting", action="store_true", help="training waits for every write")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--parallel", choices=["ddp", "fsdp"], default="ddp")
     args = parser.parse_args(arguments)
     with results.benchmark("faults-kills") as report:
-        reference, started_at = ReferenceRun(report.folder, STEPS).train(), time.monotonic()
-        kills, runs, problems = kill_often(reference, report.folder, args.count, args.seed, args.waiting)
+        knobs = {"nproc_per_node": args.ranks, "parallel": args.parallel} if args.ranks > 1 else {}
+        reference, started_at = ReferenceRun(report.folder, STEPS, **knobs).train(), time.monotonic()
+        kills, runs, problems = kill_often(reference, report.folder, args.count, args.seed, args.waiting, args.ranks)
         minutes, rows = (time.monotonic() - started_at) / 60, []
         for activity, count in Counter(kill.activity for kill in kills).most_common():
             group = [kill for kill in kills if kill.activity == activity]
@@ -141,6 +188,6 @@ def main(arguments: Sequence[str]) -> int:
             })  # fmt: skip
         summary = f"\n{args.count} kills, {runs} runs of {STEPS} steps saved every {SAVE_STEPS}, in {minutes:.1f} min"
         report.lines = [results.markdown_table(rows), summary, *(f"PROBLEM: {problem}" for problem in problems)]
-        settings = {"seed": args.seed, "waiting": args.waiting, "steps": STEPS, "save_steps": SAVE_STEPS}
+        settings = {"seed": args.seed, "waiting": args.waiting, "steps": STEPS, "save_steps": SAVE_STEPS, **knobs}
         report.document = {**settings, "kills": list(map(asdict, kills)), "runs": runs, "problems": problems}
     return 1 if problems else 0

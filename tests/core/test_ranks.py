@@ -374,3 +374,12 @@ def distinct_rows(rows: int, first: int = 0, width: int = 8) -> Batch:
     ids = torch.arange(first, first + rows).unsqueeze(1) * 100 + torch.arange(width)
     segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
     return Batch(ids, ids + 1, loss_tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_sharded_base_model_trains_like_a_whole_one(home: Path, single: TrainerResult, method: str) -> None:
+    tuning = [*NO_DROPOUT, "--base-model", "single", "--method", method, "--lora-rank", "4"]
+    expected = run(home, *ARGUMENTS, *tuning, "--run-dir", f"one-{method}")
+    result = run(home, *ARGUMENTS, *tuning, *TWO, "--parallel", "fsdp", "--run-dir", f"sharded-{method}")
+    assert expected.code == result.code == 0, result.stderr
+    assert result.losses == pytest.approx(expected.losses, rel=1e-5)

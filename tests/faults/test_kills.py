@@ -15,6 +15,14 @@ from bench.faults.reference_run import ReferenceRun
 KILLS, STEPS = 5, 40
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_run_whose_ranks_are_killed_at_random_moments_ends_with_the_same_model(tmp_path: Path, parallel: str) -> None:
+    reference = ReferenceRun(tmp_path, STEPS, nproc_per_node=2, parallel=parallel).train()
+    all_kills, _, problems = kills.kill_often(reference, tmp_path, 2, seed=5, waiting=False, ranks=2)
+    assert not problems, all_kills
+    assert len(all_kills) == 2
+
+
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_run_killed_at_random_moments_ends_with_the_same_model(tmp_path: Path, waiting: bool) -> None:
     reference = ReferenceRun(tmp_path, STEPS).train()

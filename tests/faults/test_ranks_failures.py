@@ -252,6 +252,16 @@ def test_a_killed_rank_ends_the_run_and_the_last_step_is_saved(tmp_path: Path) -
     assert exit_in_time(process.pid, rank_1)
 
 
+def test_a_rank_that_waits_for_rank_0_ends_when_that_is_killed(tmp_path: Path) -> None:
+    """It waits for a sample, in no operation that a closed connection would end."""
+    process, rank_1, events = start_run(tmp_path, "--sample-steps", "4", "--sample-tokens", "4000")
+    (rank_0,) = [event.pid for event in events if isinstance(event, protocol.Hello)]
+    read_until(process, reached_step(4))
+    time.sleep(0.5)
+    os.kill(rank_0, signal.SIGKILL)
+    assert exit_in_time(process.pid, rank_1)
+
+
 DISK_ERROR = """
 import os
 if os.environ.get("RANK") == "1":

@@ -18,7 +18,9 @@ from torch import Tensor
 from trainer_core.base_model.source import BaseModel
 from trainer_core.base_model.weight_files import TensorEntry, damage_errors, read_header
 from trainer_core.messages import TraindeckError
+from trainer_core.models.adapters import base_weights
 from trainer_core.models.language_model import LanguageModel
+from trainer_core.models.sharding import copy_whole, whole_shape
 from trainer_core.models.transformers_model import TransformersModel
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.system import files
@@ -71,11 +73,11 @@ def load_weights(
                 if not is_finite(tensor):
                     raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=path.name)
                 if name in vocabulary and name in targets:
-                    _copy_rows(tensor, targets[name], new_tokens)
+                    copy_whole(_with_new_rows(tensor, targets[name], new_tokens), targets[name])
                 elif name in targets and store is not None:
                     store(name, tensor, targets[name])
                 elif name in targets:
-                    copy(tensor, targets[name])
+                    copy_whole(tensor, targets[name])
                 done += entries[name].size
                 reporter.progress("loading", done, total, "bytes")
 
@@ -105,9 +107,8 @@ def _load_renamed(
         if not is_finite(tensor):
             raise TraindeckError("base_model.not_finite", path=str(base.folder), name=name, file=base.weights[0])
         if name in vocabulary:
-            _copy_rows(tensor, targets[name], new_tokens)
-        else:
-            copy(tensor, targets[name])
+            tensor = _with_new_rows(tensor, targets[name], new_tokens)
+        copy_whole(tensor, targets[name])
 
 
 def _read_headers(base: BaseModel) -> dict[Path, dict[str, TensorEntry]]:
@@ -137,7 +138,7 @@ def match(entries: Mapping[str, TensorEntry], model: LanguageModel, rows: int | 
 
     `rows`: of embedding and head in the entries, if the model may have more.
     """
-    weights, vocabulary = model.state_dict(keep_vars=True), model.vocabulary_weights()
+    weights, vocabulary = base_weights(model), model.vocabulary_weights()
     tied: dict[int, list[str]] = {}
     for name, weight in weights.items():
         tied.setdefault(id(weight), []).append(name)
@@ -150,11 +151,11 @@ def match(entries: Mapping[str, TensorEntry], model: LanguageModel, rows: int | 
         if not name:
             raise WeightMismatchError(f"“{names[0]}” is missing")
         entry, weight = entries[name], weights[name]
-        wanted = tuple(weight.shape)
+        wanted = tuple(whole_shape(weight))
         if rows is not None and name in vocabulary and wanted[0] > rows:
             wanted = (rows, *wanted[1:])
         if entry.shape != wanted:
-            raise WeightMismatchError(f"“{name}” {list(entry.shape)} → {list(weight.shape)}")
+            raise WeightMismatchError(f"“{name}” {list(entry.shape)} → {list(wanted)}")
         _require_dtype(name, entry)
         matched[name] = weight
     return matched
@@ -193,20 +194,19 @@ def _read(file: BufferedReader, entry: TensorEntry, memory: Tensor, reporter: Re
             raise OSError("it ends too early")
 
 
-def copy(tensor: Tensor, target: Tensor) -> None:
-    with torch.no_grad():
-        target.copy_(tensor)
+def _with_new_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> Tensor:
+    """As many rows as the target has, in its dtype. Those of new tokens are the mean of all."""
+    rows, spare = tensor.to(target.dtype), len(target) - len(tensor)
+    new = [number for number in new_tokens if number < len(tensor)]
+    if not (new or spare):
+        return rows
+    mean = rows.mean(0)
+    rows = torch.cat([rows, mean.expand(spare, -1)])
+    rows[new] = mean
+    return rows
 
 
-@torch.no_grad()
-def _copy_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) -> None:
-    copy(tensor, target[: len(tensor)])
-    new = [*(number for number in new_tokens if number < len(tensor)), *range(len(tensor), len(target))]
-    if new:
-        target[new] = target[: len(tensor)].mean(0)
-
-
-def copy_file(path: Path, model: LanguageModel, store: Callable[[Tensor, Tensor], None] = copy) -> None:
+def copy_file(path: Path, model: LanguageModel, store: Callable[[Tensor, Tensor], None] = copy_whole) -> None:
     """Copy the weights of one file into `model`, each with `store`.
 
     Raises `WeightMismatchError`, `OSError` or `SafetensorError`.

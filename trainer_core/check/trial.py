@@ -212,7 +212,7 @@ def estimate(config: Config, request: TrialRequest, devices: list[torch.device],
 def _needed(memory: ModelMemory, config: Config, device: torch.device) -> int:
     """Bytes of the device. The ranks of a CPU share its memory."""
     ranks = config.nproc_per_node
-    each = memory.state // ranks if config.parallel == "fsdp" else memory.state
+    each = memory.state // ranks if config.parallel in ("fsdp", "deepspeed") else memory.state
     return each * (ranks if device.type == "cpu" else 1)
 
 

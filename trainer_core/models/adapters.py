@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ from trainer_core.base_model import weight_files
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.quantization import is_quantized
-from trainer_core.models.sharding import copy_whole
+from trainer_core.models.sharding import copy_whole, whole_shape
 from trainer_core.system import files
 
 ADAPTER_FILE: Final = weight_files.ADAPTER_FILE
@@ -104,6 +104,20 @@ def _add_adapter(model: LanguageModel, values: Mapping[str, Any], embeddings: bo
             weight.data = weight.data.float()  # also beside a base model in half precision
 
 
+@torch.no_grad()
+def initialize_adapter(model: LanguageModel) -> None:
+    """Draw the weights of an adapter that was added on the device `meta`, with the numbers that peft draws elsewhere:
+    its layers draw both matrices when they are created, then A again.
+    """
+    for layer in model.modules():
+        if not hasattr(layer, "lora_A"):
+            continue
+        first, second = layer.lora_A[_ADAPTER_NAME].weight, layer.lora_B[_ADAPTER_NAME].weight  # type: ignore[index,union-attr]
+        drawn = [nn.init.kaiming_uniform_(torch.empty(one.shape), a=math.sqrt(5)) for one in (first, second, first)]
+        copy_whole(drawn[-1], first)
+        copy_whole(torch.zeros(second.shape), second)
+
+
 # --- what is trained -------------------------------------------------------------------------------------
 
 
@@ -111,9 +125,15 @@ def has_adapter(model: LanguageModel) -> bool:
     return hasattr(model, "peft_config")  # set by peft
 
 
+def base_weights(model: LanguageModel) -> dict[str, Tensor]:
+    """The weights without those of an adapter, by their names without an adapter. Tensors are not copied."""
+    weights = model.state_dict(keep_vars=True).items()
+    return {name.replace(".base_layer.", "."): weight for name, weight in weights if ".lora_" not in name}
+
+
 def count_trainable(model: nn.Module) -> int:
     """Number of weights that are trained; a tied head counts once."""
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return sum(whole_shape(weight).numel() for weight in model.parameters() if weight.requires_grad)
 
 
 def has_dropout(model: nn.Module) -> bool:
@@ -193,18 +213,22 @@ def load_adapter(folder: Path, model: LanguageModel) -> None:
     load_adapter_weights(folder, model)
 
 
-def load_adapter_weights(folder: Path, model: LanguageModel) -> None:
-    """Copy the weights of a folder into the adapter of a model. Raises `checkpoint.bad_adapter`."""
+def load_adapter_weights(
+    folder: Path, model: LanguageModel, store: Callable[[Tensor, Tensor], None] = copy_whole
+) -> None:
+    """Copy the weights of a folder into the adapter of a model, each with `store`. Raises `checkpoint.bad_adapter`."""
     found = read_adapter(folder)
     wanted = adapter_weights(model)
     for name in wanted.keys() | found.keys():
-        if name not in found or name not in wanted or found[name].shape != wanted[name].shape:
-            shape, expected = (list(weights[name].shape) if name in weights else None for weights in (found, wanted))
+        if name not in found or name not in wanted or found[name].shape != whole_shape(wanted[name]):
+            shape, expected = (
+                list(whole_shape(weights[name])) if name in weights else None for weights in (found, wanted)
+            )
             raise _bad_adapter(folder, f"{name} {shape} → {expected}")
     for name, weight in wanted.items():
         if not bool(found[name].isfinite().all()):
             raise _bad_adapter(folder, f"{name} is not finite")
-        copy_whole(found[name], weight)
+        store(found[name], weight)
 
 
 def _bad_adapter(folder: Path, reason: object) -> TraindeckError:

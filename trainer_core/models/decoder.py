@@ -30,6 +30,7 @@ from trainer_core.models.kv_cache import KvCache
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import Activation, ModelConfig, NormConfig, RopeConfig
 from trainer_core.models.rotary import apply_rotary, rotary_table
+from trainer_core.models.sharding import copy_whole, is_sharded
 
 _ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "silu": F.silu,
@@ -59,6 +60,9 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
         self.eps = eps
 
+    def initialize(self) -> None:
+        nn.init.ones_(self.weight)
+
     def forward(self, x: Tensor) -> Tensor:
         return _rms_norm(x, self.weight, self.eps)
 
@@ -68,6 +72,9 @@ class OffsetRmsNorm(RmsNorm):
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__(dim, eps)
+        self.initialize()
+
+    def initialize(self) -> None:
         nn.init.zeros_(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -298,8 +305,7 @@ class Decoder(LanguageModel):
         self.model = Backbone(config)
         self.lm_head = Linear(config.hidden_dim, config.vocab_size, bias=False)
         if initialize:
-            self.apply(_init_weights)
-            self._scale_residual_projections()
+            self.initialize()
         if config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
@@ -350,8 +356,14 @@ class Decoder(LanguageModel):
     def checkpoint_layers(self, count: int, options: dict[str, Any]) -> None:
         self.model.checkpointing = (count, options)
 
-    def _scale_residual_projections(self) -> None:
-        """Scale the initial matrices that write to the residual path down with depth (GPT-2)."""
+    def initialize(self) -> None:
+        """Draw all weights. Matrices that write to the residual path are scaled down with depth (GPT-2)."""
+        self.model.apply(_init_weights)
+        head = self.lm_head.weight
+        if head is self.model.embed_tokens.weight:  # tied already: draw what `__init__` draws before it ties them
+            torch.empty(head.shape, device="cpu").normal_()
+        else:
+            _init_weights(self.lm_head)
         for name, weight in self.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 _init_normal(weight, std=0.02 / (2 * self.config.n_layers) ** 0.5)
@@ -362,21 +374,23 @@ def _init_weights(module: nn.Module) -> None:
         _init_normal(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+    if isinstance(module, RmsNorm):
+        module.initialize()
 
 
 @torch.no_grad()
 def _init_normal(weight: Tensor, std: float) -> None:
     """Draw on the host for any device, so that a seed gives the same model everywhere."""
-    if weight.device.type == "cpu":
+    if weight.device.type == "cpu" and not is_sharded(weight):
         weight.normal_(std=std)
     elif not weight.is_meta:
-        weight.copy_(torch.empty(weight.shape, device="cpu").normal_(std=std))
+        copy_whole(torch.empty(weight.shape, device="cpu").normal_(std=std), weight)
 
 
 def build_decoder(
     device: torch.device, config: ModelConfig, initialize: bool = True, dtype: torch.dtype = torch.float32
 ) -> Decoder:
-    """Build a model on a device, with initialized or with undefined weights in `dtype`.
+    """Build a model on a device, with initialized or with undefined weights in `dtype`. On `meta`, buffers have values.
 
     Host memory is at most that of its largest matrix, because several ranks may start at once on a small machine.
     """
@@ -384,6 +398,7 @@ def build_decoder(
     torch.set_default_dtype(dtype)
     try:
         with device:
-            return Decoder(config, initialize).to(device)
+            decoder = Decoder(config, initialize)
+        return decoder if device.type == "meta" else decoder.to(device)
     finally:
         torch.set_default_dtype(previous)

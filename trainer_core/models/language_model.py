@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainer_core.models.attention import AttentionFunction, CuSeqlens
 from trainer_core.models.model_config import LanguageModelConfig
+from trainer_core.models.sharding import whole_shape
 
 
 class Cache(Protocol):
@@ -99,4 +100,4 @@ class LanguageModel(nn.Module):
 
     def count_parameters(self) -> int:
         """Number of weights; a tied head counts once. Quantized weights are stored in another shape."""
-        return sum(math.prod(getattr(weight, "quant_state", weight).shape) for weight in self.parameters())
+        return sum(math.prod(whole_shape(getattr(weight, "quant_state", weight))) for weight in self.parameters())

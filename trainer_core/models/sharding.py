@@ -32,6 +32,12 @@ def rows_of(tensor: Tensor) -> Rows | None:
     return Rows(offset[0], sharded.shape)
 
 
+def whole_shape(tensor: Tensor) -> torch.Size:
+    """Its shape before DeepSpeed divided it; FSDP2 keeps it."""
+    shape: torch.Size = getattr(tensor, "ds_shape", tensor.shape)
+    return shape
+
+
 def local_tensor(tensor: Tensor) -> Tensor:
     """This rank's part."""
     return cast(Any, tensor).to_local() if is_sharded(tensor) else tensor

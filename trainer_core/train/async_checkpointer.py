@@ -149,6 +149,8 @@ class AsyncCheckpointer:
         total, available = system_memory()
         if self._config.low_memory or not self._config.background_saving:
             return None
+        if content.copied:
+            return content
         if self._copies.missing_bytes(content) > available - _MIN_FREE_SHARE * total:
             return None
         try:

@@ -22,7 +22,6 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
-from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.sharding import whole_tensor
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
@@ -156,13 +155,12 @@ class BadStepHandler:
         self._known = -1.0  # bad steps found before may not be reported yet
 
 
-def require_finite(model: LanguageModel, loss_sum: float, step: int) -> None:
-    """Raises `train.not_finite` for non-finite trained weights or loss, before saving.
+def require_finite(trained: list[Tensor], loss_sum: float, step: int) -> None:
+    """Raises `train.not_finite` for non-finite weights or loss, before saving.
 
     Steps with non-finite gradients are skipped, so the loss alone does not tell: the weights are checked too.
     """
-    weights = [weight.detach() for weight in model.parameters() if weight.requires_grad]
-    norm = whole_tensor(torch.nn.utils.get_total_norm(weights))  # a maximum would take 40 times as long on a CPU
+    norm = whole_tensor(torch.nn.utils.get_total_norm(trained))  # a maximum would take 40 times as long on a CPU
     for value in (loss_sum, float(norm)):
         if not math.isfinite(value):
             raise TraindeckError("train.not_finite", value=str(value), step=step)

@@ -29,7 +29,7 @@ from trainer_core.system.hardware_monitor import HardwareMonitor
 from trainer_core.system.keep_awake import prevent_sleep
 from trainer_core.system.pause_conditions import monitor_external_usage, scheduled_pause
 from trainer_core.trackers import sink
-from trainer_core.train import checkpoint_writer, run_fingerprint
+from trainer_core.train import checkpoint_writer, deepspeed_config, run_fingerprint
 from trainer_core.train.advice.advisor import Advisor
 from trainer_core.train.device import (
     Precision,
@@ -127,6 +127,8 @@ def _choose(
     """Prepare settings and data. Raises `ranks.too_many`."""
     context.set_phase("loading" if plan.config.base_model else "preparing")
     config = _apply_base_model(plan.config, context, plan, source)
+    if config.parallel == "deepspeed":
+        deepspeed_config.read(config, precision.name, group.world_size)  # refuse before data is prepared
     context.set_phase("preparing")
     prepared = prepare(config, context)
     config = resolve_parallel(config, prepared.vocab_size, device, precision, group.world_size)

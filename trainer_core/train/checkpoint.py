@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,8 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from trainer_core import __version__
@@ -30,12 +29,12 @@ from trainer_core.models import adapters, hf_config
 from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.model_config import LanguageModelConfig
-from trainer_core.models.sharding import Rows, copy_whole, is_sharded, local_tensor, rows_of
+from trainer_core.models.sharding import Rows, copy_whole, is_sharded, local_tensor, rows_of, whole_shape
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
 from trainer_core.train import optimizers
 from trainer_core.train.checkpoint_writer import CheckpointContent
-from trainer_core.train.optimizers import MuonWithAdamW
+from trainer_core.train.optimizers import ADAMW_STATE, MuonWithAdamW
 
 _FINGERPRINT_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
 _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
@@ -66,6 +65,19 @@ class Stateful(Protocol):
         """Restore what `state_dict` returned. Empty: initial state."""
 
 
+class PartitionedState(Protocol):
+    """Weights and moments that a library has divided among ranks. All ranks call these methods together."""
+
+    def collect(self, weight: Tensor) -> dict[str, Tensor]:
+        """Copies in system memory of the whole `weight`, under this name, and of its moments."""
+
+    def copy_weight(self, source: Tensor, target: Tensor) -> None:
+        """Copy a whole tensor into a weight."""
+
+    def load_moments(self, moments: Iterable[tuple[Tensor, dict[str, Tensor]]]) -> None:
+        """Replace the moments of all weights; those that are missing begin anew."""
+
+
 @dataclass(slots=True)
 class TrainState:
     """Everything that a checkpoint holds and a resume restores."""
@@ -79,6 +91,36 @@ class TrainState:
     engine: dict[str, Any] = field(default_factory=dict)  # `Engine.choices`
     base: dict[str, Any] = field(default_factory=dict)
     """The base model: see `adapter_checkpoint.base_of`. Empty: a new model."""
+    partitioned: PartitionedState | None = None
+    collected: dict[Tensor, dict[str, Tensor]] = field(default_factory=dict)
+    """Of `partitioned`, while a checkpoint is written."""
+
+    def value(self, weight: Tensor) -> Tensor:
+        """A weight as checkpoints hold it."""
+        return self.collected[weight]["weight"] if weight in self.collected else weight.detach()
+
+    def moments(self, weight: Tensor) -> dict[str, Tensor]:
+        """What the optimizer keeps of a weight."""
+        if weight in self.collected:
+            return {key: value for key, value in self.collected[weight].items() if key != "weight"}
+        return self.optimizer.state.get(weight, {})  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def collecting(self, keep: bool) -> Iterator[None]:
+        """Context in which a checkpoint can be written. With `partitioned`, all ranks enter together, one with `keep`:
+        it needs system memory for all weights and moments.
+        """
+        trained_only = adapters.has_adapter(self.model)
+        weights = self.model.parameters() if self.partitioned is not None else ()
+        for weight in weights:
+            if weight.requires_grad or not trained_only:
+                found = self.partitioned.collect(weight)  # type: ignore[union-attr]
+                if keep:
+                    self.collected[weight] = found
+        try:
+            yield
+        finally:
+            self.collected = {}
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -92,23 +134,25 @@ def build_content(
     """
     if adapters.has_adapter(state.model):
         trained = adapters.adapter_weights(state.model).items()
-        tensors = {adapters.ADAPTER_FILE: {name: weight.detach() for name, weight in trained}}
+        tensors = {adapters.ADAPTER_FILE: {name: state.value(weight) for name, weight in trained}}
         config = adapters.adapter_config(state.model, str(state.base.get("origin", "")))
         companions = {**companions, adapters.ADAPTER_CONFIG_FILE: config}
     else:
-        tensors = {"model.safetensors": _weights(state.model)}
+        tensors = {"model.safetensors": _weights(state)}
     tensors["optimizer.safetensors"] = _optimizer_tensors(state)
     rows = {file: rows for file, found in tensors.items() if (rows := _rows_by_name(state, found))}
     tensors = {file: {name: local_tensor(one) for name, one in found.items()} for file, found in tensors.items()}
     document = json.dumps(_state_document(state), indent=1, ensure_ascii=False).encode("utf-8")
     documents = {**companions, "state.json": document}
-    return CheckpointContent(state.counters.step, kind, eval_loss, tensors, documents, rows)
+    step, copied = state.counters.step, bool(state.collected)
+    return CheckpointContent(step, kind, eval_loss, tensors, documents, rows, copied)
 
 
-def _weights(model: LanguageModel) -> dict[str, Tensor]:
+def _weights(state: TrainState) -> dict[str, Tensor]:
     """Tied weights once, under their first name."""
-    weights = {id(weight): (name, weight) for name, weight in reversed(model.state_dict(keep_vars=True).items())}
-    return {name: weight.detach() for name, weight in reversed(weights.values())}
+    found = state.model.state_dict(keep_vars=True).items()
+    weights = {id(weight): (name, weight) for name, weight in reversed(found)}
+    return {name: state.value(weight) for name, weight in reversed(weights.values())}
 
 
 def _rows_by_name(state: TrainState, tensors: dict[str, Tensor]) -> dict[str, Rows]:
@@ -126,7 +170,7 @@ def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
     """Optimizer state by weight name, and torch's RNG states."""
     tensors = rng_states(state.model)
     for name, weight in state.model.named_parameters():
-        for key, value in state.optimizer.state.get(weight, {}).items():
+        for key, value in state.moments(weight).items():
             tensors[f"{key}.{name}"] = value.detach()
     return tensors
 
@@ -213,12 +257,18 @@ def load(folder: Path, state: TrainState) -> None:
 
 def _load(folder: Path, state: TrainState) -> None:
     document = _read_state(folder)
+    store = copy_whole if state.partitioned is None else state.partitioned.copy_weight
     if adapters.has_adapter(state.model):
-        adapters.load_adapter_weights(folder, state.model)
+        adapters.load_adapter_weights(folder, state.model, store)
     else:
-        load_weights(folder, state.model)
-    moments = _read_tensors(folder / "optimizer.safetensors")
-    _load_optimizer(state, moments)
+        load_weights(folder, state.model, store)
+    with _open_tensors(folder / "optimizer.safetensors") as moments:
+        if state.partitioned is not None:
+            state.partitioned.load_moments(_adamw_moments(state, moments))
+        else:
+            _load_optimizer(state, moments)
+        names = [name for name in set(moments.keys()) if name.startswith("generator.")]
+        generators = {name: moments.get_tensor(name) for name in names}
     state.engine = dict(document.get("engine", {}))
     state.counters = msgspec.convert(document["counters"], Counters)
     for name, part in state.parts.items():
@@ -230,27 +280,40 @@ def _load(folder: Path, state: TrainState) -> None:
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     try:
-        set_rng_states(state.model, moments)
+        set_rng_states(state.model, generators)
     except RuntimeError as error:  # of another size
         raise ValueError(str(error)) from error
 
 
-def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
+def _adamw_moments(state: TrainState, moments: Any) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    """Complete moments of AdamW of each trained weight."""
+    saved = set(moments.keys())
+    for name, weight in state.model.named_parameters():
+        if weight.requires_grad and saved.issuperset(f"{key}.{name}" for key in ADAMW_STATE):
+            values = {key: moments.get_tensor(f"{key}.{name}") for key in ADAMW_STATE}
+            if values["exp_avg"].shape != whole_shape(weight):
+                raise ValueError(f"moments of {name} have another shape")
+            yield weight, values
+
+
+def _load_optimizer(state: TrainState, moments: Any) -> None:
+    """Of sharded weights, only the rows of this rank are read."""
+    saved = set(moments.keys())
     names = {weight: name for name, weight in state.model.named_parameters()}
     state.optimizer.state.clear()
     optimizers.allocate(state.optimizer)
     for group in state.optimizer.param_groups:
         for weight in group["params"]:
             values, name = state.optimizer.state[weight], names[weight]
-            saved = {key: moments[f"{key}.{name}"] for key in values if f"{key}.{name}" in moments}
-            if len(saved) < len(values):  # missing at step 0 and from another optimizer
+            if not saved.issuperset(f"{key}.{name}" for key in values):  # at step 0 and from another optimizer
                 del state.optimizer.state[weight]
                 continue
             rows = rows_of(weight)
             for key, value in values.items():
-                moment = saved[key]
-                if rows is not None and moment.dim():
-                    moment = moment[rows.start : rows.start + len(value)]
+                if rows is not None and value.dim():
+                    moment = moments.get_slice(f"{key}.{name}")[rows.start : rows.start + len(value)]
+                else:
+                    moment = moments.get_tensor(f"{key}.{name}")
                 if moment.shape != value.shape or moment.dtype != value.dtype:
                     raise ValueError(f"moments of {name} have another shape or dtype")
                 value.copy_(moment)
@@ -272,10 +335,10 @@ def require_weights(folder: Path, shape: LanguageModelConfig) -> None:
         weights.match(read_header(folder / "model.safetensors"), model)
 
 
-def load_weights(folder: Path, model: LanguageModel) -> None:
+def load_weights(folder: Path, model: LanguageModel, store: Callable[[Tensor, Tensor], None] = copy_whole) -> None:
     """Load only the weights, into a model of the same shape. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
     with _weight_errors(folder):
-        weights.copy_file(folder / "model.safetensors", model, copy_whole)
+        weights.copy_file(folder / "model.safetensors", model, store)
 
 
 @contextlib.contextmanager
@@ -288,9 +351,11 @@ def _weight_errors(folder: Path) -> Iterator[None]:
         raise _damaged_error(folder, error) from error
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    with _weight_errors(path.parent), files.open_with_retry(path):
-        return load_file(path)
+@contextlib.contextmanager
+def _open_tensors(path: Path) -> Iterator[Any]:
+    """A file of tensors, each of which is read when it is asked for."""
+    with _weight_errors(path.parent), files.open_with_retry(path), safe_open(path, "pt") as tensors:
+        yield tensors
 
 
 @contextlib.contextmanager

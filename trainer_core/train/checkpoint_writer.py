@@ -52,6 +52,8 @@ class CheckpointContent:
     documents: dict[str, bytes]
     rows: dict[str, dict[str, Rows]] = field(default_factory=dict)
     """By file and tensor: which rows `tensors` have of those that are divided over ranks."""
+    copied: bool = False
+    """Whether training does not change the tensors."""
 
     @property
     def disk_bytes(self) -> int:

@@ -59,6 +59,9 @@ def avoid_compiler_import() -> None:
 avoid_compiler_import()
 
 
+ADAMW_STATE: Final = ("step", "exp_avg", "exp_avg_sq")
+
+
 class MuonWithAdamW(torch.optim.Optimizer):
     """Groups with `kind: "muon"` hold matrices; groups with `kind: "adamw"` or `kind: "adamw_8bit"` any tensors.
 
@@ -272,10 +275,11 @@ def allocate(optimizer: MuonWithAdamW) -> None:
     for group in optimizer.param_groups:
         for weight in group["params"]:
             if not optimizer.state[weight]:
-                optimizer.state[weight] = _new_state(weight, group["kind"])
+                optimizer.state[weight] = new_state(weight, group["kind"])
 
 
-def _new_state(weight: Tensor, kind: str) -> dict[str, Tensor]:
+def new_state(weight: Tensor, kind: str) -> dict[str, Tensor]:
+    """What the optimizer keeps of a weight in a group of this kind."""
     weight = local_tensor(weight.detach())
     if kind == "muon":
         return {"momentum_buffer": torch.zeros_like(weight)}

@@ -42,11 +42,16 @@ def build_fingerprint(
         **tuning_of(config),
         "optimizer": config.optimizer,
         "ranks": world_size,
-        "parallel": "fsdp" if world_size > 1 and config.parallel == "fsdp" else "ddp",
+        "parallel": _distribution(config, world_size),
         "device": device.type,
         "precision": precision.name,
         "torch": torch.__version__.split("+")[0],
     }
+
+
+def _distribution(config: Config, world_size: int) -> str:
+    sharded = config.parallel == "deepspeed" or (config.parallel == "fsdp" and world_size > 1)
+    return config.parallel if sharded else "ddp"
 
 
 def eval_sequences(config: Config, available: int) -> int:

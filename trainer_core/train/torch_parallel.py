@@ -22,7 +22,7 @@ from trainer_core.train.parallel import Parallel
 from trainer_core.train.process_group import ProcessGroup
 
 
-class _Call(nn.Module):
+class Computation(nn.Module):
     """Calls a computation with the model."""
 
     def __init__(self, model: LanguageModel) -> None:
@@ -51,7 +51,7 @@ class DataParallel(Parallel):
 
     def _wrap(self, init_sync: bool) -> None:
         self._ddp = DistributedDataParallel(
-            _Call(self._model), forward_sync_buffers=False, gradient_as_bucket_view=True, init_sync=init_sync
+            Computation(self._model), forward_sync_buffers=False, gradient_as_bucket_view=True, init_sync=init_sync
         )
         self._ddp.register_comm_hook(self, _sum_bucket)
 
@@ -99,6 +99,14 @@ def _sum_bucket(parallel, bucket):  # type: ignore[no-untyped-def] # torch refus
     return work.get_future().then(lambda done: done.value()[0])
 
 
+def _allocate(root: Any, device: torch.device) -> None:
+    """Give undefined values on the device to weights that are on `meta`. Buffers keep theirs."""
+    buffers = {name: buffer.to(device) for name, buffer in root.named_buffers()}
+    root.to_empty(device=device)
+    for name, buffer in root.named_buffers():
+        buffer.copy_(buffers[name])
+
+
 class ShardedParallel(Parallel):
     """FSDP2: every rank holds a part of the rows of each weight, its gradient and its moments.
 
@@ -122,7 +130,9 @@ class ShardedParallel(Parallel):
                 layer.compile()
             fully_shard(layer, mp_policy=in_layers, reshard_after_forward=config.fsdp_reshard_after_forward, **options)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
-        self._root: Any = fully_shard(_Call(model), mp_policy=policy, **options)
+        self._root: Any = fully_shard(Computation(model), mp_policy=policy, **options)
+        if any(weight.is_meta for weight in model.parameters()):
+            _allocate(self._root, torch.device("cpu") if isinstance(offload, CPUOffloadPolicy) else device)
         modules = list(cast(Any, self._root).modules())
         self._modules: list[Any] = [module for module in modules if isinstance(module, FSDPModule)]
         for module in self._modules:

@@ -13,12 +13,14 @@ import gc
 import itertools
 import json
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
+import psutil
 import torch
 from torch import Tensor, distributed
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
@@ -37,6 +39,8 @@ T = TypeVar("T")
 _POLL_S: Final = 0.01
 _PUBLISH_S: Final = 5.0
 _EXPLAIN_S: Final = 5.0  # in which ranks that fail, or miss one that failed, store why
+_EXPLAIN_LIMIT_S: Final = 25.0
+_PROCESS_CHECK_S: Final = 1.0  # interval in which a rank that waits for another looks whether it still exists
 _PEER_CODES: Final = frozenset({"failure.peer_lost", "failure.nccl", "failure.nccl_timeout", "ranks.timeout"})
 
 
@@ -136,14 +140,19 @@ class TorchProcessGroup(ProcessGroup):
 
     def new_shards(self) -> Shards:
         self._checkpoints += 1
-        return _StoredShards(self._store, f"checkpoint/{self._checkpoints}", self.rank, self.world_size)
+        return _StoredShards(self._store, f"checkpoint/{self._checkpoints}", self)
 
     def _wait(self, key: str) -> bytes:
         """Wait for a key that rank 0 sets, without a time limit: it may be paused. Raises `PeerFailed`."""
+        next_check = time.monotonic() + _PROCESS_CHECK_S
         with self._collective():
             while not self._store.check([key]):
                 if self._store.check(["failed/0"]):
                     raise PeerFailed(json.loads(self._store.get("failed/0"))["exit_code"])
+                if time.monotonic() > next_check:
+                    next_check = time.monotonic() + _PROCESS_CHECK_S
+                    if 0 in self.ranks_without_process():
+                        raise PeerFailed(TraindeckError("ranks.lost").exit_code)
                 time.sleep(_POLL_S)
             return bytes(self._store.get(key))
 
@@ -162,6 +171,14 @@ class TorchProcessGroup(ProcessGroup):
 
         Rank 0 reports it; on other ranks it is `PeerFailed`.
         """
+        failure = TraindeckError("failure.peer_lost", detail=str(error))  # where the store does not respond, too
+        for found in _results_in_time(lambda: self._find_cause(error), _EXPLAIN_LIMIT_S):
+            failure = found
+        if self.rank:
+            raise PeerFailed(failure.exit_code) from error
+        raise failure from error
+
+    def _find_cause(self, error: Exception) -> TraindeckError:
         timed_out = "imed out" in str(error) or "imeout" in str(error)
         lost = TraindeckError("failure.peer_lost", detail=str(error))
         failure = self._timeout_error(error) if timed_out else lost
@@ -176,9 +193,7 @@ class TorchProcessGroup(ProcessGroup):
             failure = TraindeckError(code, detail, **params)
         elif missing and not timed_out:
             failure = TraindeckError("ranks.lost", detail=str(error), number=missing[0] + 1, of=self.world_size)
-        if self.rank:
-            raise PeerFailed(failure.exit_code) from error
-        raise failure from error
+        return failure
 
     def report_failure(self, failure: TraindeckError) -> None:
         """Store why this rank ends, for the others."""
@@ -229,19 +244,42 @@ class TorchProcessGroup(ProcessGroup):
         return found
 
     def _publish(self) -> None:
+        """Publish what this rank does, until it leaves the group. End operations that wait for a process that is gone:
+        gloo notices a closed connection, but NCCL waits.
+        """
+        with_nccl = "nccl" in _backend()
         for number in itertools.count():
             phase, step = self._state
+            told = {"phase": phase, "step": step, "number": number, "pid": os.getpid(), "host": socket.gethostname()}
             with contextlib.suppress(RuntimeError):
-                self._store.set(f"doing/{self.rank}", json.dumps({"phase": phase, "step": step, "number": number}))
+                self._store.set(f"doing/{self.rank}", json.dumps(told))
             if self._closed.wait(_PUBLISH_S):
                 return
+            if with_nccl and self.ranks_without_process():
+                distributed.distributed_c10d._abort_process_group()
+                return
+
+    def ranks_without_process(self) -> list[int]:
+        """Ranks of this machine whose process has ended."""
+        here, published = socket.gethostname(), self._published()
+        return [rank for rank, told in published.items() if told["host"] == here and not _is_running(told["pid"])]
+
+
+def _results_in_time(work: Callable[[], T], limit_s: float) -> list[T]:
+    """The result of `work`, or none if it takes longer: a request to a store behind a broken link never returns."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(work()), name="explain", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return list(results)
 
 
 class _StoredShards:
     """`Shards` over a store, from any thread."""
 
-    def __init__(self, store: Any, key: str, rank: int, world_size: int) -> None:
-        self._store, self._key, self._rank, self._size = store, key, rank, world_size
+    def __init__(self, store: Any, key: str, group: TorchProcessGroup) -> None:
+        self._store, self._key, self._group = store, key, group
+        self._rank, self._size = group.rank, group.world_size
         self._opened = False
 
     def open(self, folder: str) -> str:
@@ -263,9 +301,14 @@ class _StoredShards:
             self.open("")
 
     def _get(self, name: str) -> str:
+        next_check = time.monotonic() + _PROCESS_CHECK_S
         while not self._store.check([f"{self._key}/{name}"]):
             if any(self._store.check([f"failed/{rank}"]) for rank in range(self._size)):
                 raise OSError("a rank has failed")
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + _PROCESS_CHECK_S
+                for rank in self._group.ranks_without_process():
+                    raise TraindeckError("ranks.lost", number=rank + 1, of=self._size)
             time.sleep(_POLL_S)
         return str(self._store.get(f"{self._key}/{name}").decode("utf-8"))
 
@@ -288,6 +331,15 @@ def join_group(info: RankInfo, timeout_s: float | None, warn: Callable[..., None
         group.report_failure(failure)
         raise
     group.close()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _backend() -> str:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 import torch
+from torch import Tensor
 
 from trainer_core import protocol
 from trainer_core.config import Config
@@ -286,16 +287,17 @@ class Trainer(TrainingStep):
         Sharded weights are written by all ranks, others by rank 0.
         """
         self.group.doing("saving", self.state.counters.step)
-        if self.parallel.is_sharded:
+        if self.parallel.is_sharded and self.parallel.partitioned is None:
             self._save(kind, background)
-        else:
+            return
+        with self.state.collecting(keep=self.group.rank == 0):
             self.group.on_rank_zero(lambda: self._save(kind, background))
 
     def _save(self, kind: protocol.CheckpointKind, background: bool) -> None:
         counters, eval_loss = self.state.counters, self._eval_loss()
         if self.checkpointer.saved != (counters.step, eval_loss) or kind == "final":
             self.metrics.store(counters)
-            bad_steps.require_finite(self.model, counters.loss_sum, counters.step)
+            bad_steps.require_finite(self._trained_weights(), counters.loss_sum, counters.step)
             self.context.set_phase("saving", counters.step)
             companions = self.sample_writer.companions()
             content = checkpoint.build_content(self.state, companions, kind, eval_loss)
@@ -305,6 +307,9 @@ class Trainer(TrainingStep):
             self.garbage.collect()
         if not background:
             self.checkpointer.wait()
+
+    def _trained_weights(self) -> list[Tensor]:
+        return [self.state.value(weight) for weight in self.model.parameters() if weight.requires_grad]
 
     def _emergency_save(self) -> None:
         """Save the last step boundary after an unexpected failure, if it is consistent. Never hides the failure."""

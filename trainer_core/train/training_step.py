@@ -17,21 +17,13 @@ import torch
 from torch import Tensor
 
 from trainer_core import protocol
-from trainer_core.base_model.source import BaseModel, read_config, resolve
-from trainer_core.base_model.weight_files import find_weights
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
-from trainer_core.data.tokenizing.tokenizer_files import read_new_tokens
-from trainer_core.models import adapters, quantization
-from trainer_core.models.build import build_model
 from trainer_core.models.language_model import LanguageModel
-from trainer_core.models.model_config import ModelConfig
-from trainer_core.models.sharding import whole_tensor
-from trainer_core.models.transformers_model import TransformersModel, require_compatible
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint
+from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint, starting_model
 from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.batch_division import divide, rank_config, rows_of, without_labels
 from trainer_core.train.checkpoint import TrainState
@@ -42,10 +34,9 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.engine.select import build_engine
 from trainer_core.train.evaluate import EvaluationPass, validation_sample
 from trainer_core.train.gc_control import GarbageCollector
-from trainer_core.train.model_shape import model_config_of, tuning_of
 from trainer_core.train.numerics import GradientNoise, Plateau
 from trainer_core.train.oom import RESTART_FILE, OomRecovery
-from trainer_core.train.parallel import Parallel, parallelize
+from trainer_core.train.parallel import Parallel
 from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.schedule import Schedule
 from trainer_core.train.state_offload import StateOffloader, offloaded_in_pauses, persistent_tensors
@@ -82,8 +73,10 @@ class TrainingStep:
         self._rank_config = rank_config(config, group.world_size, prepared.task != "sft")
         self.telemetry = group.rank == 0
         self.clock, self.garbage = StepClock(device), GarbageCollector()
-        self.model, base = self._build_model(source)
-        self.parallel: Parallel = parallelize(self.model, group, config, precision, device)
+        base, recorded_base = starting_model.find_base(config, source, context) if self.loads_base_model else (None, {})
+        built = starting_model.build(config, prepared, base, context, device, precision, group)
+        self.model: LanguageModel = built[0]
+        self.parallel: Parallel = built[1]
         self._largest_pass = 0  # positions of the largest micro-batch that fitted
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
@@ -92,13 +85,16 @@ class TrainingStep:
         self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
         self.oom = OomRecovery(self._rank_config, self.model, device, context, group, run.path / RESTART_FILE)
         self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
+        optimizer = optimizers.build_optimizer(self.model, config)
+        self.parallel.attach(optimizer)
         self.state = TrainState(
             self.model,
-            optimizers.build_optimizer(self.model, config),
+            optimizer,
             scaler,
             {"recovery": self.bad_steps, "noise": self.noise, "plateau": self.plateau, "memory": self.oom},
             run_fingerprint=run_fingerprint.build_fingerprint(config, prepared, device, precision, group.world_size),
-            base=base,
+            base=recorded_base,
+            partitioned=self.parallel.partitioned,
         )
         self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
         self._compute_total_steps()
@@ -107,46 +103,6 @@ class TrainingStep:
         self._is_set_up = False
         self._consistent = True  # weights and counters are consistent; false during the optimizer update
         self._rng_states: dict[str, Tensor] = {}  # before a step with dropout
-
-    def _build_model(self, source: Path | None) -> tuple[LanguageModel, dict[str, Any]]:
-        """The model to train, with the weights of its base model, and what checkpoints record of that."""
-        config = self.config
-        base, recorded = self._find_base(source)
-        shape = model_config_of(config, self.prepared.vocab_size)
-        tuning = tuning_of(config)
-        model: LanguageModel
-        if config.method == "qlora":
-            assert isinstance(shape, ModelConfig)  # see `apply_base_model`
-            compute_dtype = torch.bfloat16 if self.precision.name == "bf16" else torch.float32
-            model = quantization.build_quantized(self.device, shape, compute_dtype, initialize=base is None)
-        else:
-            dtype = self.precision.base_dtype(tuning)
-            model = build_model(self.device, shape, initialize=base is None, dtype=dtype)
-        if base is not None:
-            new_tokens = read_new_tokens(self.prepared.folder).values()
-            adapter_checkpoint.load_base(base, model, self.context, new_tokens)
-        if isinstance(model, TransformersModel):
-            self._check_transformers_model(model)
-        adapters.set_up_tuning(model, tuning)
-        return model, recorded
-
-    def _find_base(self, source: Path | None) -> tuple[BaseModel | None, dict[str, Any]]:
-        config = self.config
-        if not config.base_model or not self.loads_base_model:
-            return None, {}
-        if source is not None and not adapters.is_adapter(source):
-            base = BaseModel(source, read_config(source), str(source), find_weights(source))
-            return base, checkpoint.read_base(source)
-        base = resolve(config.base_model, self.context, config.hub_endpoint, config.hub_send_token)
-        return base, adapter_checkpoint.base_of(base)
-
-    def _check_transformers_model(self, model: TransformersModel) -> None:
-        """Warn, and raise `model.incompatible` or `model.no_documents`."""
-        if self.telemetry:
-            self.context.warn("model.through_transformers", model_type=model.model_type)
-        prepared = self.prepared
-        documents = prepared.packed if prepared.task == "sft" else not prepared.attend_across_documents
-        require_compatible(model, self.config.tokenizer, documents)  # the tokenizer is in the folder of the base model
 
     # --- start ---------------------------------------------------------------------------------------
 
@@ -244,6 +200,8 @@ class TrainingStep:
         return offloaded_in_pauses(control, self.context, lambda: self.engine, self.parallel, offloader, self.device)
 
     def _device_tensors(self) -> Iterator[Tensor]:
+        if self.parallel.partitioned is not None:  # DeepSpeed's tensors must stay where they are
+            return
         yield from persistent_tensors(self.model, self.state.optimizer)
         yield from self.windows.tensors()
 
@@ -290,12 +248,8 @@ class TrainingStep:
         self._consistent = False
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate
-        state.scaler.unscale_(state.optimizer)
-        limit = self.config.grad_clip or math.inf
-        grad_norm = whole_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
-        bad = self.bad_steps.judge(grad_norm, step, whole, position)
-        optimizers.update(state.optimizer, state.scaler, bad)
-        state.optimizer.zero_grad(set_to_none=not self.parallel.keeps_gradients)
+        judge = partial(self.bad_steps.judge, step=step, window=whole, position=position)
+        grad_norm, bad = self.parallel.update(state, self.config.grad_clip or math.inf, judge)
         if noisy:
             if self.parallel.local_norms:
                 self.noise.record_first(self.parallel.local_norms, sum(one.loss_tokens for one in window.share.batches))
@@ -314,11 +268,14 @@ class TrainingStep:
         Running out of memory is recovered from where no rank waits for another; elsewhere the run restarts.
         """
         tokens = window.tokens
-        if self.group.world_size == 1:
+        if self.group.world_size == 1 and not self.parallel.is_sharded:
             return self.oom.run_step(lambda: self._passes(self._micro_batches(window), tokens, noisy), self._undo, step)
         with self.oom.restart_on_oom(step):
             if self.parallel.is_sharded:
-                return self._passes(self._micro_batches(window), tokens, noisy)
+                *batches, last = self._micro_batches(window)
+                summed = self._passes(batches, tokens, noisy=False)
+                with self.parallel.summing(lambda: None):
+                    return summed + self._passes([last], tokens, noisy=False)
             summed, loss = self.oom.run_step(lambda: self._until_last_backward(window), self._undo, step)
             self.parallel.local_norms = [] if noisy else None
             self._backward(loss, tokens)
@@ -341,8 +298,11 @@ class TrainingStep:
         The backward pass of the last one sums the gradients of DDP. Where any is larger than all before, the last is
         one without labels, so that memory runs out before it.
         """
-        count, batches = window.share.passes(self.oom.max_sequences), self.oom.split(window.share.batches)
-        if self.group.world_size > 1 and not self.parallel.is_sharded and self._positions(window) > self._largest_pass:
+        batches = self.oom.split(window.share.batches)
+        if self.group.world_size == 1:
+            return batches
+        count = window.share.passes(self.oom.max_sequences)
+        if not self.parallel.is_sharded and self._positions(window) > self._largest_pass:
             count += 1
         if count > len(batches):
             spare = without_labels(batches[0] if batches else window.whole[0].to(self.device))
@@ -376,7 +336,7 @@ class TrainingStep:
     def _backward(self, loss: Tensor, tokens: int) -> None:
         """Add the gradient of a micro-batch's summed loss in a step of `tokens` tokens."""
         self.oom.during = "backward"
-        torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
+        self.parallel.backward(self.state.scaler.scale(loss / max(1, tokens)))
 
     def _grad_scale(self, tokens: int) -> Tensor | None:
         """Gradient of a micro-batch's summed loss in a step of `tokens` tokens; None unless fp16 loss scaling is on."""
