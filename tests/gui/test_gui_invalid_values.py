@@ -78,11 +78,11 @@ def test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values(
 
 def is_incomplete(knob: Knob, error: str, language: str) -> bool:
     """Whether the error lacks a bound or the kind of number, or is not in the window's language."""
-    translated = re.sub(f"nan|mon-fri|{knob.shape or 'nan'}", "", error)
+    translated = re.sub(f"nan|mon-fri|{re.escape(knob.shape) or 'nan'}", "", error)
     if not error or (language == "zh" and re.search(r"[a-z]{2,}", translated)):
         return True
-    if knob.shape:
-        return knob.shape not in error
+    if knob.shape:  # some are translated
+        return language == "en" and knob.shape not in error
     if knob.kind not in NUMBER_KINDS:
         return not error
     bounds = all(f"{bound:.15g}" in error or str(bound) in error for bound in (knob.minimum, knob.maximum) if bound)

@@ -201,7 +201,7 @@ def _with_new_rows(tensor: Tensor, target: Tensor, new_tokens: Iterable[int]) ->
     if not (new or spare):
         return rows
     mean = rows.mean(0)
-    rows = torch.cat([rows, mean.expand(spare, -1)])
+    rows = torch.cat([rows, mean.expand(spare, *rows.shape[1:])])
     rows[new] = mean
     return rows
 

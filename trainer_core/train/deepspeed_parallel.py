@@ -39,6 +39,8 @@ class DeepSpeedParallel(Parallel):
         import deepspeed
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
+        # Gloo instead of DeepSpeed's own between CPUs, which it would compile; that fails in a folder with a space
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if not distributed.is_initialized():  # a single process
             backend = "nccl" if self._device.type == "cuda" and distributed.is_nccl_available() else "gloo"
             store = distributed.HashStore()  # type: ignore[attr-defined]
