@@ -169,7 +169,8 @@ def test_a_skipped_update_changes_nothing(home: Path, single: TrainerResult) -> 
 
 def test_deepspeeds_launcher_starts_the_ranks(home: Path, single: TrainerResult) -> None:
     (home / "ds.json").write_text(json.dumps(USUAL), encoding="utf-8")
-    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_accelerators", "2", "--module", "trainer_core"]
+    runner = [sys.executable, "-m", "deepspeed.launcher.runner"]  # what the command `deepspeed` runs
+    launcher = [*runner, "--num_accelerators", "2", "--module", "trainer_core"]
     options = ["--parallel", "deepspeed", "--deepspeed_config", "ds.json", "--output", "json", "--run-dir", "launched"]
     completed = subprocess.run(
         [*launcher, *ARGUMENTS, *options],
