@@ -3,7 +3,7 @@
     python -m bench.sharding
     python -m bench.sharding --ranks 2 --parallel fsdp
 
-Trains a model of 110 million parameters in fp32 with AdamW: weights, gradients and moments take 16 bytes each. Memory
+Trains a model of 102 million parameters in fp32 with AdamW: weights, gradients and moments take 16 bytes each. Memory
 is private (not shared with other ranks) and anonymous: `start` is its peak before the first step, `steps` its peak from
 the second step on, both of the largest rank. Linux only.
 """

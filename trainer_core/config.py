@@ -391,34 +391,25 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("config.early_stop_without_eval")
     if config.nproc_per_node > config.effective_batch:
         raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
-    if config.parallel == "fsdp" and (setting := find_unsupported_by_fsdp(config)):
-        raise TraindeckError("config.fsdp_unsupported", setting=setting)
     if (config.parallel == "deepspeed") != bool(config.deepspeed_config):
         raise TraindeckError("config.deepspeed_file")
-    if config.parallel == "deepspeed" and (setting := _find_unsupported_by_deepspeed(config)):
-        raise TraindeckError("config.deepspeed_unsupported", setting=setting)
+    if setting := find_unsupported(config, config.parallel):
+        raise TraindeckError("config.parallel_unsupported", setting=setting, parallel=config.parallel)
     try:
         pause_schedule.parse(config.pause_between)
     except ValueError as error:
         raise TraindeckError("config.schedule", given=str(error)) from error
 
 
-def find_unsupported_by_fsdp(config: Config) -> str:
-    """A setting that sharded weights do not support; empty: none."""
+def find_unsupported(config: Config, parallel: str) -> str:
+    """A setting that does not work with this value of `parallel`; empty: none."""
+    if parallel not in ("fsdp", "deepspeed"):
+        return ""
     unsupported = {
         "method qlora": config.method == "qlora",  # https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1945
         "optimizer adamw_8bit": config.optimizer == "adamw_8bit",  # its blocks of 256 entries would be cut
+        "optimizer muon": config.optimizer == "muon" and parallel == "deepspeed",
         "lora_variant dora": config.method != "full" and config.lora_variant == "dora",
-        "mixed_precision fp16": config.mixed_precision == "fp16",
-    }
-    return next((setting for setting, given in unsupported.items() if given), "")
-
-
-def _find_unsupported_by_deepspeed(config: Config) -> str:
-    """A setting that does not work on DeepSpeed's engine; empty: none."""
-    unsupported = {
-        "method qlora": config.method == "qlora",
-        f"optimizer {config.optimizer}": config.optimizer != "adamw",
         "mixed_precision fp16": config.mixed_precision == "fp16",
     }
     return next((setting for setting, given in unsupported.items() if given), "")

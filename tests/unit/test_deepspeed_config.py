@@ -113,4 +113,4 @@ def test_a_file_that_is_no_json_object_is_refused(tmp_path: Path, content: str) 
 def test_fp16_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError) as caught:
         read(tmp_path, AUTO, precision="fp16")
-    assert caught.value.code == "config.deepspeed_unsupported"
+    assert caught.value.code == "config.parallel_unsupported"

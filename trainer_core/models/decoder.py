@@ -57,8 +57,9 @@ class RmsNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
+        self.weight = nn.Parameter(torch.empty(dim))
         self.eps = eps
+        self.initialize()
 
     def initialize(self) -> None:
         nn.init.ones_(self.weight)
@@ -69,10 +70,6 @@ class RmsNorm(nn.Module):
 
 class OffsetRmsNorm(RmsNorm):
     """Applies its weights w as 1 + w (Gemma)."""
-
-    def __init__(self, dim: int, eps: float) -> None:
-        super().__init__(dim, eps)
-        self.initialize()
 
     def initialize(self) -> None:
         nn.init.zeros_(self.weight)

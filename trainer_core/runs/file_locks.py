@@ -49,13 +49,17 @@ def read_owner(path: Path) -> LockOwner | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return LockOwner(0, 0.0, alive=False)
+    return LockOwner(pid, started, is_alive(pid, started))
+
+
+def is_alive(pid: int, started: float) -> bool:
+    """Whether the process with this PID and start time (seconds since 1970) is running."""
     try:
         process = psutil.Process(pid)
         # A killed process is a zombie until its parent waits for it, which PID 1 of a container may never do.
-        alive = abs(process.create_time() - started) < _START_TOLERANCE_S and process.status() != psutil.STATUS_ZOMBIE
+        return abs(process.create_time() - started) < _START_TOLERANCE_S and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):  # the last two: a damaged number
-        alive = False
-    return LockOwner(pid, started, alive)
+        return False
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Reads the JSON file of `deepspeed_config`, made for DeepSpeed or for the Hugging Face Trainer.
 
 The run's settings give every "auto" value. What the file sets must agree with them. Optimizer, schedule and
-micro-batches remain Traindeck's, so those sections are checked and left out. Without torch and DeepSpeed.
+micro-batches remain Traindeck's, so those sections are checked and left out.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ _UNSUPPORTED: Final = (
 def read(config: Config, precision: str, world_size: int, hidden_dim: int = 0) -> dict[str, Any]:
     """Settings for `deepspeed.initialize`. `hidden_dim`: of the model, for bucket sizes that are "auto".
 
-    Raises `deepspeed.missing`, `deepspeed.bad_file`, `deepspeed.conflict` or `deepspeed.unsupported`.
+    Raises `deepspeed.missing`, `deepspeed.bad_file`, `deepspeed.conflict`, `deepspeed.unsupported` or
+    `config.parallel_unsupported`.
     """
     if importlib.util.find_spec("deepspeed") is None:
         raise TraindeckError("deepspeed.missing", python=sys.executable)
     if precision == "fp16":
-        raise TraindeckError("config.deepspeed_unsupported", setting="mixed_precision fp16")
+        raise TraindeckError("config.parallel_unsupported", setting="mixed_precision fp16", parallel="deepspeed")
     path = Path(config.deepspeed_config)
     document = _read_json(path)
     expected = _settings(config, precision, world_size) | _bucket_sizes(hidden_dim)

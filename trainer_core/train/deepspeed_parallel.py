@@ -39,7 +39,7 @@ class DeepSpeedParallel(Parallel):
         import deepspeed
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
-        # Gloo instead of DeepSpeed's own between CPUs, which it would compile; that fails in a folder with a space
+        # Use gloo between CPUs: DeepSpeed would compile its own operator, which fails in a path with a space
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if not distributed.is_initialized():  # a single process
             backend = "nccl" if self._device.type == "cuda" and distributed.is_nccl_available() else "gloo"
@@ -89,7 +89,7 @@ class DeepSpeedParallel(Parallel):
         def judge_once() -> tuple[Tensor, Tensor]:
             if not judged:
                 norm = torch.as_tensor(self._zero._global_grad_norm, dtype=torch.float32, device=self._device)
-                norm = torch.where(norm < 0, torch.inf, norm)  # DeepSpeed's mark of one that is not finite
+                norm = torch.where(norm < 0, torch.inf, norm)  # DeepSpeed returns -1 for one that is not finite
                 judged.append((norm, judge(norm)))
             return judged[0]
 

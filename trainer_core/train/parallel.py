@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from trainer_core.config import Config, find_unsupported_by_fsdp
+from trainer_core.config import Config, find_unsupported
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.models.sharding import whole_tensor
 from trainer_core.system.memory import system_memory
@@ -119,5 +119,5 @@ def resolve_parallel(
     else:
         free = system_memory().available // config.nproc_per_node
     fits = estimate_memory(config, vocab_size, precision).state <= _STATE_SHARE * free
-    unsupported = find_unsupported_by_fsdp(config) or precision.needs_scaler
+    unsupported = find_unsupported(config, "fsdp") or precision.needs_scaler
     return msgspec.structs.replace(config, parallel="ddp" if fits or unsupported else "fsdp")

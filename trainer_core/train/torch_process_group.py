@@ -31,6 +31,7 @@ from trainer_core.data.order import keyed_hash
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.rank_info import RankInfo
+from trainer_core.runs import file_locks
 from trainer_core.train.checkpoint_writer import Shards
 from trainer_core.train.process_group import PeerFailed, ProcessGroup
 
@@ -39,8 +40,8 @@ T = TypeVar("T")
 _POLL_S: Final = 0.01
 _PUBLISH_S: Final = 5.0
 _EXPLAIN_S: Final = 5.0  # in which ranks that fail, or miss one that failed, store why
-_EXPLAIN_LIMIT_S: Final = 25.0
-_PROCESS_CHECK_S: Final = 1.0  # interval in which a rank that waits for another looks whether it still exists
+_EXPLAIN_LIMIT_S: Final = 25.0  # for all requests to the store that find the cause
+_PROCESS_CHECK_S: Final = 1.0  # interval in which a waiting rank checks the other processes
 _PEER_CODES: Final = frozenset({"failure.peer_lost", "failure.nccl", "failure.nccl_timeout", "ranks.timeout"})
 
 
@@ -144,17 +145,23 @@ class TorchProcessGroup(ProcessGroup):
 
     def _wait(self, key: str) -> bytes:
         """Wait for a key that rank 0 sets, without a time limit: it may be paused. Raises `PeerFailed`."""
-        next_check = time.monotonic() + _PROCESS_CHECK_S
         with self._collective():
-            while not self._store.check([key]):
+            for exited in self.poll_until_set(key):
                 if self._store.check(["failed/0"]):
                     raise PeerFailed(json.loads(self._store.get("failed/0"))["exit_code"])
-                if time.monotonic() > next_check:
-                    next_check = time.monotonic() + _PROCESS_CHECK_S
-                    if 0 in self.ranks_without_process():
-                        raise PeerFailed(TraindeckError("ranks.lost").exit_code)
-                time.sleep(_POLL_S)
+                if 0 in exited:
+                    raise PeerFailed(TraindeckError("ranks.lost").exit_code)
             return bytes(self._store.get(key))
+
+    def poll_until_set(self, key: str) -> Iterator[list[int]]:
+        """Yield at each poll, until the store has the key; once a second the ranks whose process has exited."""
+        next_check = time.monotonic() + _PROCESS_CHECK_S
+        while not self._store.check([key]):
+            exited: list[int] = []
+            if time.monotonic() > next_check:
+                next_check, exited = time.monotonic() + _PROCESS_CHECK_S, self._exited_ranks()
+            yield exited
+            time.sleep(_POLL_S)
 
     # --- failures ------------------------------------------------------------------------------------
 
@@ -184,12 +191,12 @@ class TorchProcessGroup(ProcessGroup):
         failure = self._timeout_error(error) if timed_out else lost
         self.report_failure(failure)
         found = self._reported_failures(wait=not timed_out)
-        causes = {rank: told for rank, told in found.items() if told["code"] not in _PEER_CODES}
+        causes = {rank: report for rank, report in found.items() if report["code"] not in _PEER_CODES}
         missing = [rank for rank in range(self.world_size) if rank not in found]
         if causes:
-            rank, told = next(iter(causes.items()))
+            rank, report = next(iter(causes.items()))
             self._warn("ranks.failed", number=rank + 1, of=self.world_size, log=f"rank-{rank}.log")
-            code, detail, params = told["code"], told["detail"], told["params"]
+            code, detail, params = report["code"], report["detail"], report["params"]
             failure = TraindeckError(code, detail, **params)
         elif missing and not timed_out:
             failure = TraindeckError("ranks.lost", detail=str(error), number=missing[0] + 1, of=self.world_size)
@@ -197,9 +204,9 @@ class TorchProcessGroup(ProcessGroup):
 
     def report_failure(self, failure: TraindeckError) -> None:
         """Store why this rank ends, for the others."""
-        told = {"code": failure.code, "detail": failure.detail, "params": failure.params}
+        report = {"code": failure.code, "detail": failure.detail, "params": failure.params}
         with contextlib.suppress(RuntimeError):
-            self._store.set(f"failed/{self.rank}", json.dumps({**told, "exit_code": failure.exit_code}))
+            self._store.set(f"failed/{self.rank}", json.dumps({**report, "exit_code": failure.exit_code}))
 
     def _reported_failures(self, wait: bool) -> dict[int, dict[str, Any]]:
         """What each rank reported, once one names a cause or all have reported."""
@@ -210,7 +217,7 @@ class TorchProcessGroup(ProcessGroup):
                 for rank in range(self.world_size):
                     if rank not in found and self._store.check([f"failed/{rank}"]):
                         found[rank] = json.loads(self._store.get(f"failed/{rank}"))
-                known = any(told["code"] not in _PEER_CODES for told in found.values())
+                known = any(report["code"] not in _PEER_CODES for report in found.values())
                 if known or len(found) == self.world_size or time.monotonic() > end:
                     break
                 time.sleep(_POLL_S)
@@ -244,25 +251,26 @@ class TorchProcessGroup(ProcessGroup):
         return found
 
     def _publish(self) -> None:
-        """Publish what this rank does, until it leaves the group. End operations that wait for a process that is gone:
-        gloo notices a closed connection, but NCCL waits.
+        """Publish the status of this rank until it leaves the group. Abort NCCL when another process has exited: unlike
+        gloo, it does not detect closed connections.
         """
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
         with_nccl = "nccl" in _backend()
         for number in itertools.count():
             phase, step = self._state
-            told = {"phase": phase, "step": step, "number": number, "pid": os.getpid(), "host": socket.gethostname()}
+            status = {"phase": phase, "step": step, "number": number, **process}
             with contextlib.suppress(RuntimeError):
-                self._store.set(f"doing/{self.rank}", json.dumps(told))
+                self._store.set(f"doing/{self.rank}", json.dumps(status))
             if self._closed.wait(_PUBLISH_S):
                 return
-            if with_nccl and self.ranks_without_process():
+            if with_nccl and self._exited_ranks():
                 distributed.distributed_c10d._abort_process_group()
                 return
 
-    def ranks_without_process(self) -> list[int]:
-        """Ranks of this machine whose process has ended."""
-        here, published = socket.gethostname(), self._published()
-        return [rank for rank, told in published.items() if told["host"] == here and not _is_running(told["pid"])]
+    def _exited_ranks(self) -> list[int]:
+        """Ranks of this machine whose process has exited."""
+        local = {rank: one for rank, one in self._published().items() if one["host"] == socket.gethostname()}
+        return [rank for rank, one in local.items() if not file_locks.is_alive(one["pid"], one["started"])]
 
 
 def _results_in_time(work: Callable[[], T], limit_s: float) -> list[T]:
@@ -301,15 +309,11 @@ class _StoredShards:
             self.open("")
 
     def _get(self, name: str) -> str:
-        next_check = time.monotonic() + _PROCESS_CHECK_S
-        while not self._store.check([f"{self._key}/{name}"]):
+        for exited in self._group.poll_until_set(f"{self._key}/{name}"):
             if any(self._store.check([f"failed/{rank}"]) for rank in range(self._size)):
                 raise OSError("a rank has failed")
-            if time.monotonic() > next_check:
-                next_check = time.monotonic() + _PROCESS_CHECK_S
-                for rank in self._group.ranks_without_process():
-                    raise TraindeckError("ranks.lost", number=rank + 1, of=self._size)
-            time.sleep(_POLL_S)
+            if exited:
+                raise TraindeckError("ranks.lost", number=exited[0] + 1, of=self._size)
         return str(self._store.get(f"{self._key}/{name}").decode("utf-8"))
 
 
@@ -331,15 +335,6 @@ def join_group(info: RankInfo, timeout_s: float | None, warn: Callable[..., None
         group.report_failure(failure)
         raise
     group.close()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
 
 
 def _backend() -> str:

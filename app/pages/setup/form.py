@@ -38,9 +38,8 @@ CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config.muon_and_lora": ("method", "optimizer"),
     "config.freeze_and_lora": ("method", "freeze"),
     "config.early_stop_without_eval": ("early_stop_patience", "eval_steps"),
-    "config.fsdp_unsupported": ("parallel", "method", "optimizer", "lora_variant", "mixed_precision"),
+    "config.parallel_unsupported": ("parallel", "method", "optimizer", "lora_variant", "mixed_precision"),
     "config.deepspeed_file": ("parallel", "deepspeed_config"),
-    "config.deepspeed_unsupported": ("parallel", "method", "optimizer", "mixed_precision"),
     "ranks.too_many": ("nproc_per_node", "batch_size", "gradient_accumulation_steps"),
     "config.schedule": ("pause_between",),
 }

@@ -228,7 +228,8 @@ class _Selector:
         if not isinstance(self._engine.model, Decoder):
             return _TRANSFORMERS
         if self._sharded:
-            return "path.unsupported", {"what": "FSDP, which compiles layer by layer with --compile on"}
+            by_layer = "FSDP, which compiles layer by layer with --compile on"
+            return "path.unsupported", {"what": "DeepSpeed" if self._config.parallel == "deepspeed" else by_layer}
         if key.tuning["method"] == "qlora":  # bitsandbytes reads the state of its weights in Python
             return "path.unsupported", {"what": "QLoRA"}
         if key.tuning.get("lora_variant") == "dora":  # torch 2.13 cannot trace peft's forward pass
