@@ -88,7 +88,10 @@ class GenerationSession(QObject):
             return self.loaded.chat
         if is_base:  # uses the chat template of the run
             path = next((info.path for info in self.checkpoints), None)
-        return path is not None and _answers(path)
+        try:
+            return path is not None and _answers(path)
+        except ModuleNotFoundError:  # set-up has not installed what reads a tokenizer yet
+            return False
 
     @property
     def _model_name(self) -> str:

@@ -46,7 +46,10 @@ _SHARD: Final = re.compile(r"model-[\w.-]+\.safetensors", re.ASCII)
 
 def find_cached(name: str, revision: str) -> tuple[Path, str] | None:
     """Folder and origin of a model that is complete in the cache, or None."""
-    storage = _storage(name)
+    try:
+        storage = _storage(name)
+    except ModuleNotFoundError:  # in the window while set-up installs huggingface_hub, which knows the cache's location
+        return None
     commit = revision
     if not _COMMIT.fullmatch(revision):
         try:
