@@ -45,7 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
     controller.window.first_painted.connect(freeze_and_enable_gc)  # last of the slots
     if options.run_dir:
         controller.window.first_painted.connect(lambda: controller.open_run(Path(options.run_dir).resolve()))
-    return application.exec()
+    code = application.exec()
+    if controller.installer is not None and controller.installer.restart_requested:
+        from app.services.desktop_shell import start_traindeck
+
+        start_traindeck()
+    return code
 
 
 def freeze_and_enable_gc() -> None:

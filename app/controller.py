@@ -5,9 +5,10 @@ Signals go up from views and processes; `render` passes state down, from one tim
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QGuiApplication
@@ -17,6 +18,7 @@ from app.core.active_run import ActiveRun
 from app.core.command_line import SHELLS, Shell
 from app.core.history.run_list import RunHistory
 from app.core.idle_task import IdleTask
+from app.core.installation import installation
 from app.core.refresh_throttle import RefreshThrottle
 from app.core.run_loader import RunRecord
 from app.core.run_state import RunState
@@ -45,6 +47,9 @@ from trainer_core import presets, protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.runs.run_dir import home, new_run_path, runs_root, safe_name
 
+if TYPE_CHECKING:
+    from app.window.installation_controller import InstallationController
+
 _HIDDEN_REFRESH_MS: Final = 1000
 _RUNS_REFRESH_MS: Final = 5000  # interval of listing the runs folder
 
@@ -63,6 +68,8 @@ class Controller(QObject):
         super().__init__()
         self._settings_store = settings_store
         self._settings = settings_store.settings
+        self.installer: InstallationController | None = None  # of an environment that is not complete or current
+        installation.read()
         self._first_paint_done = False
         self.form = SetupForm(self)
         self.preview_job = DataPreviewJob(self.form, preview_process)
@@ -112,17 +119,28 @@ class Controller(QObject):
         self._first_paint_done = True
         self.window.setup.presets.set_presets([presets.load(name) for name in presets.names()])
         self.queue_controller.open()
+        update_reason = os.environ.get("TRAINDECK_UPDATE", "")  # set by the launcher
+        if update_reason or not installation.is_complete:
+            self._complete_installation(update_reason)
         self._refresh_runs()
         self.setup_controller.start()
         self.render()
         self._timer.start()
         self._runs_timer.start()
 
+    def _complete_installation(self, update_reason: str) -> None:
+        from app.window.installation_controller import InstallationController
+
+        self.installer = InstallationController(self.window, self.active_run, self.queue_controller, self._probe)
+        self.installer.changed.connect(self.render)
+        self.installer.start(update_reason)
+
     def _build_welcome_page(self) -> None:
         from app.pages.welcome.page import WelcomePage
         from app.services.gpu_probe import GpuProbe
 
         run, probe = self.active_run, GpuProbe(self)
+        self._probe = probe
         self.welcome_page = WelcomePage(
             self.window, self.form, self._settings, self._history, run, probe, self.start_run
         )
@@ -241,6 +259,8 @@ class Controller(QObject):
         """Start a run with the configuration of the form."""
         if not self._first_paint_done or not self.active_run.machine.can_start or self._blocked_text():
             return
+        if self.installer is not None and self.installer.queue_start():
+            return
         name = safe_name(self.form.run_name)
         path = self._history.root / name if name else new_run_path(self._history.root, self.form.preset.name)
         for source in self.form.data:
@@ -333,11 +353,13 @@ class Controller(QObject):
 
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""
-        machine, blocked, checking = self.active_run.machine, self._blocked_text(), self.check_job.running is not None
+        machine, blocked, check = self.active_run.machine, self._blocked_text(), self.check_job
+        delay = self.installer.start_delay if self.installer is not None else ""
         self.window.menus.display(
-            machine, blocked=bool(blocked), checking=checking, active_run_shown=self.viewed_run is None
-        )
-        self.window.run_bar.display(machine, blocked)
+            machine, blocked=bool(blocked or delay), can_check=not check.blocked_reason and check.running is None,
+            active_run_shown=self.viewed_run is None,
+        )  # fmt: skip
+        self.window.run_bar.display(machine, blocked, delay, check.blocked_reason)
         self.window.run_bar.set_queue_enabled(self.form.blocked_reason, possible=self.queue_controller.is_open)
         self.setup_controller.display()
 
@@ -385,6 +407,10 @@ class Controller(QObject):
             self.window.chat.models.shutdown()
             self.window.evaluate.shutdown()
             self.window.export.shutdown()
+        if self.installer is not None:
+            self.installer.shutdown()
+        if not self.window.close_allowed:  # the first call
+            installation.changed.disconnect()
         self.help_controller.shutdown()
         self.desktop_status.hide()
         QGuiApplication.setQuitOnLastWindowClosed(True)

@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.core import command_line
 from app.core.auto_restart import AutoRestart
+from app.core.installation import installation
 from app.core.run_loader import METRIC_EVENTS, RunRecord
 from app.core.run_state import ProcessExited, ProcessStarted, RunInput, RunRequest, RunState, RunStateMachine
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
@@ -40,6 +41,11 @@ class ActiveRun(QObject):
         self.process.finished.connect(self._on_finished)
 
     # --- starting ----------------------------------------------------------------------------------------
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a run can start or resume at once."""
+        return self.machine.can_start and installation.is_complete
 
     def start(self, arguments: list[str], path: Path) -> None:
         """Start a new run in the folder `path`."""

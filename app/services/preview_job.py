@@ -8,6 +8,7 @@ from typing import ClassVar, Generic
 from PySide6.QtCore import QObject, Signal
 
 from app.core import command_line
+from app.core.installation import Part, installation
 from app.core.preview_keys import PreviewKey, PreviewResult, ReportT, check_key, preview_key, sequence_key
 from app.pages.setup.form import SetupForm
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
@@ -23,6 +24,7 @@ class PreviewJob(QObject, Generic[ReportT]):
 
     report_type: type[ReportT]
     command: ClassVar[tuple[str, ...]]  # of the trainer
+    part: ClassVar[Part]  # of the packages
     build_key: ClassVar[Callable[..., PreviewKey]]
     unexpected_exit_key: ClassVar[str]  # text with `{code}` and `{words}`
 
@@ -34,6 +36,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         self.is_cancelled = False  # the running one
         self._data: list[str] = []  # of the last process
         self._failed: ProcessOutcome | None = None  # if it ended without a report
+        installation.changed.connect(self.changed)
         self.process = process or TrainerProcess(self)
         self.process.event_received.connect(self._on_event)
         self.process.finished.connect(self._on_finished)
@@ -41,7 +44,7 @@ class PreviewJob(QObject, Generic[ReportT]):
     @property
     def blocked_reason(self) -> str:
         """Why no process can be started; empty if one can."""
-        return self.form.blocked_reason
+        return self.form.blocked_reason or installation.missing_reason(self.part)
 
     @property
     def is_current(self) -> bool:
@@ -113,6 +116,7 @@ class DataPreviewJob(PreviewJob[DataReport]):
 
     report_type = DataReport
     command = ("prepare", "--preview")
+    part = "data"
     build_key = staticmethod(preview_key)
     unexpected_exit_key = "services.preview_exited"
 
@@ -129,6 +133,7 @@ class CheckJob(PreviewJob[CheckReport]):
 
     report_type = CheckReport
     command = ("check",)
+    part = "all"
     build_key = staticmethod(check_key)
     unexpected_exit_key = "setup.check_exited"
 
@@ -142,6 +147,8 @@ def format_process_failure(outcome: ProcessOutcome, unexpected_exit_key: str) ->
     """Why a process failed. `unexpected_exit_key`: text with `{code}` and `{words}`, for one without an error event."""
     if outcome.error_event is not None:
         return formatting.localized_message(outcome.error_event.code, outcome.error_event.params)
+    if reason := installation.missing_reason("data"):
+        return reason
     if outcome.failed_to_start:
         return tr("services.trainer_not_started")
     return tr(unexpected_exit_key, code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))

@@ -146,11 +146,11 @@ class Menus(QObject):
 
     # --- state --------------------------------------------------------------------------------------------
 
-    def display(self, machine: RunStateMachine, *, blocked: bool, checking: bool, active_run_shown: bool) -> None:
+    def display(self, machine: RunStateMachine, *, blocked: bool, can_check: bool, active_run_shown: bool) -> None:
         """Enable what is possible. `active_run_shown`: the pages display the run that this window trains."""
         possible = {
             "start": machine.can_start and not blocked,
-            "check": machine.can_start and not blocked and not checking,
+            "check": machine.can_start and can_check,
             "pause": machine.can_pause,
             "resume": machine.can_resume,
             "stop": machine.can_stop,

@@ -123,6 +123,7 @@ class MainWindow(QMainWindow):
         layout = QVBoxLayout(content)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACING)
+        self._bars = layout
         for widget in (self.check_card, self.restart_bar, self.banners, self.interrupted_run_bar, self.viewed_run_bar):
             layout.addWidget(widget)
         # The bars above get their size hint, the pages the rest.
@@ -130,6 +131,10 @@ class MainWindow(QMainWindow):
         self.tabs.setMinimumHeight(_MIN_PAGE_HEIGHT)
         layout.addWidget(self.tabs, 1)
         return page_scroll_area(content)
+
+    def add_card(self, card: QWidget) -> None:
+        """Show a card above the others."""
+        self._bars.insertWidget(0, card)
 
     def _build_page(self, spec: PageSpec) -> QScrollArea:
         """Build a page in its tab, inside a scroll area."""

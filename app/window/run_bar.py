@@ -70,18 +70,18 @@ class RunBar(TranslatableWidget):
         self.retranslate()
         lower_row.setMinimumHeight(self.show_reason_button.sizeHint().height())
 
-    def display(self, machine: RunStateMachine, blocked: str) -> None:
-        """`blocked`: why a run cannot be started, or empty."""
+    def display(self, machine: RunStateMachine, blocked: str, delay: str = "", check_blocked: str = "") -> None:
+        """`blocked`, `check_blocked`: why a run or a check cannot start. `delay`: why a run cannot start yet."""
         self._machine, self._blocked = machine, blocked
         for name, button in self._buttons.items():
             set_text_if_changed(button, self._commands.actions[name].text())
-        self.start.setToolTip(blocked if machine.can_start else tr("setup.run_active"))
-        self.check.setToolTip(blocked or tr("window.check_hint"))
+        self.start.setToolTip((blocked or delay) if machine.can_start else tr("setup.run_active"))
+        self.check.setToolTip(check_blocked or tr("window.check_hint"))
         # Check and Pause share a place: they are never possible at the same time.
         self.check.setVisible(machine.can_start)
         self.pause.setVisible(not machine.can_start)
         set_text_if_changed(self.state_label, formatting.format_run_state(machine.state))
-        self.status_label.setText(_format_status(machine))
+        self.status_label.setText(_format_status(machine) or delay)
         self.reason_label.setText(tr("window.start_blocked", reason=blocked))
         set_text_if_changed(self.time_label, _format_time(machine))
         waiting = bool(blocked) and machine.can_start

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.core.run_loader import RunLoader, RunRecord
 from app.core.settings import Settings
 from app.texts import tr
@@ -61,7 +62,7 @@ class RunViewer(QObject):
     def resume(self, path: Path) -> None:
         """Display a run, and resume it as soon as it is loaded."""
         self.open(path)
-        self._resume_when_opened = self.record is not None and self._active_run.machine.can_start
+        self._resume_when_opened = self.record is not None and self._active_run.can_start
 
     def open(self, path: Path) -> None:
         """Display a run."""
@@ -96,11 +97,12 @@ class RunViewer(QObject):
 
     def refresh(self) -> None:
         self._window.viewed_run_bar.set_message(self._format_message())
-        self._window.interrupted_run_bar.set_message(_format_offer(self._offered))
+        self._window.interrupted_run_bar.set_message(_format_offer(self._offered) if installation.is_complete else "")
         viewed = self.viewed_run
         if viewed is not None:
             self._resume_button.setVisible(viewed.summary.resumable)
-            self._resume_button.setEnabled(viewed.loaded_fraction == 1.0 and self._active_run.machine.can_start)
+            self._resume_button.setEnabled(viewed.loaded_fraction == 1.0 and self._active_run.can_start)
+            self._resume_button.setToolTip(installation.missing_reason("all"))
 
     def _format_message(self) -> str:
         if self.viewed_run is None:
@@ -129,7 +131,7 @@ class RunViewer(QObject):
 
     def _resume(self) -> None:
         viewed, record = self.viewed_run, self.record
-        if viewed is not None and record is not None and self._active_run.machine.can_start:
+        if viewed is not None and record is not None and self._active_run.can_start:
             run = viewed.summary
             self._active_run.resume_from_disk(run.path, record, has_checkpoint=run.checkpoints > 0)
 

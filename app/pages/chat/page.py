@@ -13,6 +13,7 @@ from app.core.active_run import ActiveRun
 from app.core.conversation import Mode, Turn, chat_messages
 from app.core.conversation_store import Conversation, ConversationStore
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.core.settings import Settings
 from app.pages.chat.corrections import CorrectionBar
 from app.pages.chat.history_dialog import HistoryDialog
@@ -132,6 +133,7 @@ class ChatPage(Page):
         self.again.clicked.connect(self._regenerate)
         self.stop.clicked.connect(self._stop_generation)
         self.models.changed.connect(self.refresh)
+        installation.changed.connect(self.refresh)
         self.corrections.failed.connect(self.notice.set_message)
         self.corrections.corrected.connect(self._save_conversation)
         self.edit_bar.buttons["cancelEdit"].clicked.connect(self._end_edit)
@@ -314,8 +316,8 @@ class ChatPage(Page):
     def refresh(self) -> None:
         if not self.isVisible():
             return
-        busy, sessions = self.models.are_busy, self.models.sessions
-        can_generate = any(session.selected_path is not None for session in sessions)
+        busy, sessions, missing = self.models.are_busy, self.models.sessions, installation.missing_reason("all")
+        can_generate = not missing and any(session.selected_path is not None for session in sessions)
         has_turns = any(session.turns for session in sessions)
         shown = "samples" if self.samples.isVisible() else self.mode
         for name, button in self.modes.items():
@@ -325,15 +327,15 @@ class ChatPage(Page):
         self.new.setEnabled(has_turns and not busy)
         self.history.setEnabled(not busy)
         self.write.setEnabled(can_generate)
-        self.write.setToolTip(tr("chat.ctrl_enter" if can_generate else "chat.empty_page"))
+        hint = missing or tr("chat.empty_page")
+        self.write.setToolTip(tr("chat.ctrl_enter") if can_generate else hint)
         self.again.setEnabled(can_generate and has_turns and not busy)
         reason = self.models.choose_device().reason
         self.device_label.setText(tr(reason) if reason and shown != "samples" else "")
-        self._show_columns(busy, can_generate)
+        self._show_columns(busy, tr("chat.transcript_hint") if can_generate else hint)
 
-    def _show_columns(self, busy: bool, can_generate: bool) -> None:
+    def _show_columns(self, busy: bool, hint: str) -> None:
         sessions = self.models.sessions
-        hint = tr("chat.transcript_hint") if can_generate else tr("chat.empty_page")
         self.columns[1].setVisible(len(sessions) > 1)
         for place, (session, column) in enumerate(zip(sessions, self.columns, strict=False)):
             set_text_if_changed(column.transcript.placeholder, hint)

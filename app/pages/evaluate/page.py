@@ -9,6 +9,7 @@ from PySide6.QtGui import QShowEvent
 
 from app.core.evaluations import list_evaluations, prepare_base_model
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.pages.evaluate.options_card import OptionsCard
 from app.pages.evaluate.results_view import ResultsView
 from app.pages.page import Page, ShownRun
@@ -57,6 +58,7 @@ class EvaluatePage(Page):
         self.start.clicked.connect(self._start)
         self.stop.clicked.connect(self.job.stop)
         self.job.changed.connect(self._refresh)
+        installation.changed.connect(self._refresh)
         self.evaluation.activated.connect(self._show_evaluation)
         self.open_folder.clicked.connect(self._open_folder)
         self.retranslate()
@@ -151,6 +153,7 @@ class EvaluatePage(Page):
 
     def _refresh(self) -> None:
         job, invalid = self.job, self._form.blocked_reason if self.options.choice.is_base_model else ""
+        invalid = invalid or installation.missing_reason("all")
         blocked = tr("disabled.evaluating") if job.is_running else invalid or self.options.blocked_reason
         self.options.setEnabled(not job.is_running)
         if self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked):

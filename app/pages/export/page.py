@@ -8,6 +8,7 @@ from typing import Final
 from PySide6.QtGui import QShowEvent
 
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.core.settings import Settings
 from app.pages.export.model_programs import ModelPrograms
 from app.pages.export.options_card import OptionsCard
@@ -46,6 +47,7 @@ class ExportPage(Page):
         self.start.clicked.connect(self._start)
         self.stop.clicked.connect(self.job.stop)
         self.job.changed.connect(self._refresh)
+        installation.changed.connect(self._refresh)
         self.programs.message_ready.connect(self.controls.show_status)
         self.retranslate()
 
@@ -101,7 +103,8 @@ class ExportPage(Page):
 
     def _refresh(self) -> None:
         job = self.job
-        blocked = tr("disabled.exporting") if job.is_running else self.options.blocked_reason
+        missing = installation.missing_reason("all")
+        blocked = tr("disabled.exporting") if job.is_running else missing or self.options.blocked_reason
         self.options.setEnabled(not job.is_running)
         has_ended = self.controls.display(job.is_running, job.shown_phase, job.fraction, blocked)
         self.verification.display(job.result)

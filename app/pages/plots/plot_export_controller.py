@@ -12,6 +12,7 @@ from PySide6.QtCore import QBuffer, QIODevice, QObject, Signal
 from PySide6.QtGui import QGuiApplication, QImage, QImageWriter
 from PySide6.QtWidgets import QFileDialog
 
+from app.core.installation import installation
 from app.core.metrics.csv_export import CsvColumn, encode_csv
 from app.pages.plots.page import PlotsPage
 from app.services import desktop_shell
@@ -38,7 +39,9 @@ class PlotExportController(QObject):
         page.export_requested.connect(self._on_export_requested)
 
     def _on_export_requested(self, name: str, action: str) -> None:
-        if action == "copy_picture":
+        if action in ("copy_data", "save_csv") and installation.missing_reason("data"):  # pyarrow
+            self._banners.add(BannerContent("warning", lambda: tr("installation.needs_data"), "", "plots"))
+        elif action == "copy_picture":
             QGuiApplication.clipboard().setPixmap(self._page.picture(name))
         elif action == "copy_data":
             columns = self._page.csv_columns(name)

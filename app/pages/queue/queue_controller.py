@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.core import command_line
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.core.queue import QueueItem, QueueItemState, RunQueue, item_state, new_item, record_outcome, update_from_disk
 from app.core.run_state import RunState
 from app.pages.setup.form import SetupForm
@@ -55,6 +56,7 @@ class QueueController(QObject):
         active_run.state_changed.connect(self._on_run_changed)
         active_run.event_received.connect(self._on_event)
         active_run.ended.connect(self._on_run_ended)
+        installation.changed.connect(self._schedule_next)
 
     def open(self) -> None:
         """Read the queue, unless another window has opened it. No item starts automatically."""
@@ -87,13 +89,27 @@ class QueueController(QObject):
 
     def add(self) -> None:
         """Add the form to the queue."""
-        preset, blocked = self.form.preset, self.form.blocked_reason
-        if blocked:
+        if blocked := self.form.blocked_reason:
             self.message_ready.emit(tr("queue.not_added", reason=blocked))
         elif self.is_open:
-            stamped = new_run_path(self._history.root, preset.name).name
-            name = unique_name(self.form.run_name or stamped, self.taken_names())
-            self._enqueue([new_item(name, preset.name, self.form.changes(), self.form.data, self.form.machine)])
+            self._enqueue([self._create_item()])
+
+    def add_first(self) -> str:
+        """Add the form before the other items and start the queue. Returns the id of the item; empty: not added."""
+        if not self.is_open or self.form.blocked_reason:
+            return ""
+        item = self._create_item()
+        self.apply(lambda: self.queue.add([item]))
+        self.apply(lambda: self.queue.move_before({item.id}, 0))
+        self.start_queue()
+        return item.id
+
+    def _create_item(self) -> QueueItem:
+        """The configuration of the form."""
+        form, preset = self.form, self.form.preset.name
+        stamped = new_run_path(self._history.root, preset).name
+        name = unique_name(form.run_name or stamped, self.taken_names())
+        return new_item(name, preset, form.changes(), form.data, form.machine)
 
     def add_sweep(self, planned: list[PlannedRun]) -> None:
         """Add all runs of a sweep to the queue."""
@@ -154,14 +170,18 @@ class QueueController(QObject):
             self._show_error(error)
         if self.queue.waiting and not had_waiting:
             # Added while a run is active: start when it ends. Otherwise wait for the user to start the queue.
-            self.hold_reason = "" if self.is_busy else "paused"
+            self.hold_reason = "" if self._has_run else "paused"
         self.changed.emit()
 
     # --- start and end of runs ---------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is active or waits for its automatic restart."""
+        """Whether no item can start: a run is active or waits for its automatic restart, or setup has not finished."""
+        return self._has_run or not installation.is_complete
+
+    @property
+    def _has_run(self) -> bool:
         return self.active_run.machine.is_active or self.active_run.auto_restart.pending is not None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from app.core.installation import installation
 from app.core.queue import QueueItem
 from app.core.run_state import RunStateMachine
 from app.texts import tr
@@ -27,8 +28,9 @@ def format_status(controller: QueueController) -> str:
         return tr("queue.file_damaged", path=queue.damaged_backup)
     if not queue.waiting:
         return tr("queue.nothing_queued")
+    starts_next = "queue.added_starts_next" if installation.is_complete else "queue.starts_after_setup"
     key = {
-        "": "queue.added_starts_next" if controller.is_busy else "queue.added_starts_now",
+        "": starts_next if controller.is_busy else "queue.added_starts_now",
         "opened": "queue.paused_at_launch",
         "stopped": "queue.paused_after_stop",
         "failed": "queue.paused_after_failure",

@@ -193,7 +193,7 @@ class RunsPage(Page):
 
     def display(self) -> None:
         """Show the runs that the last refresh found."""
-        rows, self._can_resume = self._history.rows, self._active_run.machine.can_start
+        rows, self._can_resume = self._history.rows, self._active_run.can_start
         if self.table.is_editing or rows == self.model.rows:
             self._show_selected()
         else:
@@ -317,7 +317,7 @@ class RunsPage(Page):
 
     def resume_from_checkpoint(self, checkpoint: Path) -> None:
         """Resume the run from its newest checkpoint, or start a new run from an older one."""
-        if not self._active_run.machine.can_start:
+        if not self._active_run.can_start:
             return
         run, info = checkpoint.parent.parent, checkpoint_dir.read_info(checkpoint)
         summary = self._history.get(run)

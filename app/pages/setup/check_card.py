@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QProgressBar, QWidget
 
 from app.core.preview_keys import PreviewResult, offered_settings
 from app.services.preview_job import CheckJob
@@ -14,10 +14,7 @@ from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import (
     ElidedLabel,
-    FitContentScrollArea,
     IconButton,
-    TranslatableWidget,
-    card,
     clear_layout,
     horizontal_layout,
     label,
@@ -28,6 +25,7 @@ from app.widgets.basic import (
     show_fraction,
     vertical_layout,
 )
+from app.widgets.fitting_card import FittingCard
 from trainer_core.protocol import CheckReport, MeasuredSettings
 
 METRICS: Final = ("memory", "speed", "time", "disk")
@@ -36,11 +34,11 @@ _MAX_OFFERS: Final = 4
 _MIN_HEIGHT: Final = 120  # pixels; a lower window scrolls the card
 
 
-class CheckCard(TranslatableWidget):
+class CheckCard(FittingCard):
     """Shows a check until it is closed."""
 
-    def __init__(self, job: CheckJob, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, job: CheckJob) -> None:
+        super().__init__()
         self._job = job
         self.verdict, self.facts = label("verdict"), set_object_name(ElidedLabel(), "muted")
         self.cancel, self._close = push_button("cancelCheck"), IconButton("close", "flat")
@@ -77,12 +75,7 @@ class CheckCard(TranslatableWidget):
         for widget in (self.progress, self.failure, self._metrics_box, self.notes, self.hint, self._offers_title):
             inner.addWidget(widget)
         inner.addLayout(self._offers)
-        content = set_object_name(QWidget(), "scrolled")
-        self._area = FitContentScrollArea(content, _MIN_HEIGHT)
-        for parent, widget in ((content, card(inner)), (self, self._area)):
-            layout = QVBoxLayout(parent)
-            layout.setContentsMargins(0, 0, 0, 0)
-            layout.addWidget(widget)
+        self.set_content(inner, _MIN_HEIGHT)
 
     def refresh(self) -> None:
         """Show the state of the check."""
@@ -111,15 +104,7 @@ class CheckCard(TranslatableWidget):
             self._show_report(report)
         self._show_offers(report)
         self.setVisible(is_running or bool(failure) or report is not None)
-        self._update_height()
-
-    def _update_height(self) -> None:
-        """Apply the new height now: a later layout event would first paint a clipped card."""
-        self._area.updateGeometry()
-        self.updateGeometry()
-        parent = self.parentWidget()
-        if parent is not None and (layout := parent.layout()) is not None:
-            layout.activate()
+        self.update_height()
 
     def _show_progress(self, running: PreviewResult[CheckReport]) -> None:
         progress = running.progress if running.progress and running.progress.phase == running.phase else None

@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
 from app.core.history.run_list import RunHistory
+from app.core.installation import installation
 from app.core.run_state import RunState
 from app.core.settings import Settings
 from app.core.sources import BUILTIN_PREFIX, inspect_tokenizer
@@ -126,6 +127,8 @@ class SetupController(QObject):
             return "data", failure, True
         if self._check_job.running is not None:
             return "check", tr("setup.checking"), False
+        if not installation.is_complete:
+            return "check", tr("installation.step_start"), False
         if self._run_finished:
             return "start", tr("setup.step_trained"), False
         if not verdict:
