@@ -150,7 +150,7 @@ def frame(_: str) -> dict[str, Any]:
 
     def move_view(number: int) -> None:
         low = 1000.0 * number
-        plots.charts["loss"].canvas.range_changed.emit(low, low + _POINTS * (0.2 + 0.7 * number / _FRAMES))
+        plots.charts["loss"].canvas.zoomed.emit(0, (low, low + _POINTS * (0.2 + 0.7 * number / _FRAMES)))
 
     result = {}
     for name, change in (("new_point", add_point), ("moved_view", move_view)):

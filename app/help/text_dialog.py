@@ -90,7 +90,8 @@ class Shortcuts(TextDialog):
             keys = tr("help.or").join(map(html.escape, native))
             rows.append(f"<tr><td>{_escape(action.iconText())}</td><td>{keys}</td></tr>")
         table = f'<table width="100%" cellpadding="3">{"".join(rows)}</table>'
-        self.text.setHtml(f"{table}<p>{html.escape(tr('help.keyboard_note'))}</p>")
+        plots = f"{tr('window.plots')}: {tr('plots.navigation_hint')}"
+        self.text.setHtml(table + "".join(f"<p>{_escape(note)}</p>" for note in (tr("help.keyboard_note"), plots)))
 
 
 def _escape(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,88 +13,25 @@ from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage, QTextDocum
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
-from app.__main__ import configure_application
 from app.core.metrics.metric_store import MetricStore
 from app.pages.plots.axes import Axis
-from app.pages.plots.canvas import Canvas
 from app.pages.plots.legend import Legend, LegendEntry
 from app.pages.plots.page import PlotsPage
 from app.pages.plots.plot_export_controller import PlotExportController
 from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
-from app.theme import style
 from app.theme.palette import DARK, LIGHT
 from app.window.banner import BannerArea
 from tests.gui.conftest import MakeWindow, click
+from tests.gui.plots_page import GIB, build_store, canvas, events, open_page, settle, show
 from trainer_core import protocol
 
-_GIB = 1024**3
 _COMMON_PLOTS = ["loss", "speed", "time", "learning_rate", "grad_norm"]
 _GPU_PLOTS = ["gpu_util", "power", "temperature", "clock", "vram.0", "vram.1"]
 
 
-def events(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> Iterator[protocol.AnyEvent]:
-    """A run with a spike of the loss, a checkpoint every 25 steps, and throttling of GPU 1 in its second half."""
-    yield protocol.Hello(t=0.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2")
-    time_ms = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
-    for step in range(1, steps + 1):
-        now = float(step)
-        yield protocol.Step(
-            t=now, step=step, epoch=0.1, tokens=1000 * step, samples=step, learning_rate=1e-3, grad_norm=1.0,
-            loss=500.0 if step == spike else loss - step / steps, tokens_per_s=5000.0 + step, samples_per_s=5.0,
-            time_ms=time_ms,
-        )  # fmt: skip
-        cards = [
-            protocol.Gpu(
-                index=index, name="NVIDIA RTX A6000", utilization=0.9, vram_used=(20 + index) * _GIB, power_w=250.0,
-                vram_total=48 * _GIB, torch_allocated=14 * _GIB, torch_reserved=17 * _GIB, temperature_c=70.0,
-                clock_mhz=1800, power_limit_w=300.0, throttle=["thermal"] if index and step > steps // 2 else [],
-            )
-            for index in range(gpus)
-        ]  # fmt: skip
-        host = protocol.Host(ram_used=8 * _GIB, ram_total=64 * _GIB, rss=2 * _GIB, cpu=0.5, disk_free=9)
-        yield protocol.Hardware(t=now, gpus=cards, host=host)
-        if step % 25 == 0:
-            yield protocol.Eval(t=now, step=step, loss=loss - step / steps, perplexity=None, tokens=1, seconds=1.0)
-            yield protocol.Checkpoint(t=now, step=step, path=f"s{step}", bytes=1, seconds=1.0, kind="regular")
-
-
-def build_store(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> MetricStore:
-    store = MetricStore()
-    for event in events(steps, gpus=gpus, loss=loss, spike=spike):
-        store.add(event)
-    return store
-
-
 @pytest.fixture
-def page(qtbot: QtBot, qapp: object) -> PlotsPage:
-    configure_application(qapp)  # type: ignore[arg-type]
-    style.apply_theme(LIGHT, "en")
-    page = PlotsPage(LIGHT)
-    qtbot.addWidget(page)
-    page.resize(1100, 900)
-    page.build()
-    page.show()
-    qtbot.waitExposed(page)
-    return page
-
-
-def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = False) -> None:
-    if detail:
-        click(qtbot, page.detail)
-    page.display(store, name="mine")
-    qtbot.wait(20)
-    settle(qtbot, page)
-
-
-def settle(qtbot: QtBot, page: PlotsPage) -> None:
-    """Wait until all charts are painted."""
-    qtbot.waitUntil(lambda: not page._repaint_timer.isActive() and not page.painter.is_busy)
-
-
-def canvas(page: PlotsPage, name: str) -> Canvas:
-    canvas = page.charts[name].canvas
-    assert canvas is not None
-    return canvas
+def page(qtbot: QtBot, qapp: QApplication) -> PlotsPage:
+    return open_page(qtbot, qapp)
 
 
 def hover(qtbot: QtBot, page: PlotsPage, name: str, x: float) -> None:
@@ -182,7 +118,7 @@ def store_with_gpus(*cards: protocol.Gpu) -> MetricStore:
 
 
 def test_values_that_the_driver_does_not_report_have_no_plot(qtbot: QtBot, page: PlotsPage) -> None:
-    laptop = protocol.Gpu(index=0, name="NVIDIA GeForce RTX 4060 Laptop GPU", utilization=0.9, vram_used=5 * _GIB)
+    laptop = protocol.Gpu(index=0, name="NVIDIA GeForce RTX 4060 Laptop GPU", utilization=0.9, vram_used=5 * GIB)
     show(qtbot, page, store_with_gpus(laptop), detail=True)
     assert page.grid.displayed == [*_COMMON_PLOTS, "gpu_util", "vram.0", "cpu", "ram"]
     show(qtbot, page, store_with_gpus(protocol.Gpu(index=0, name="Tesla T4")))
@@ -191,8 +127,8 @@ def test_values_that_the_driver_does_not_report_have_no_plot(qtbot: QtBot, page:
 
 
 def test_distinct_vram_totals_have_a_curve_each_and_one_legend_entry(qtbot: QtBot, page: PlotsPage) -> None:
-    sizes = [96 * _GIB, 12 * _GIB, 96 * _GIB]
-    cards = [protocol.Gpu(index=index, name="A", vram_used=_GIB, vram_total=size) for index, size in enumerate(sizes)]
+    sizes = [96 * GIB, 12 * GIB, 96 * GIB]
+    cards = [protocol.Gpu(index=index, name="A", vram_used=GIB, vram_total=size) for index, size in enumerate(sizes)]
     show(qtbot, page, store_with_gpus(*cards))
     bounds = [line for line in page.painter.curves("memory") if line.style == "dashed"]
     assert [line.series for line in bounds] == ["vram_total.0", "vram_total.1"]

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QWidget
 from app.core.metrics.metric_table import Array
 from app.pages.plots.axes import Axis, style_axis
 from app.pages.plots.plot_specs import CurveKey, LineStyle
+from app.pages.plots.zoom_box import ZoomBox
 from app.theme.palette import Palette
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _PEN_STYLES: Final[dict[LineStyle, Qt.PenStyle]] = {
     "dotted": Qt.PenStyle.DotLine,
 }
 _FAINT_ALPHA: Final = 95  # of 255
+_SELECTION_ALPHA: Final = 60
 _MAX_DOTTED_POINTS: Final = 40  # up to this many points, each has a dot, so that a short run does not look empty
 _MAX_THICK_POINTS: Final = 500  # up to this many points, thick lines on a high-DPI screen are cheap
 _MAX_MARKERS: Final = 200  # of one kind
@@ -43,15 +45,17 @@ _SYMBOLS: Final[dict[MarkerKind, tuple[str, int]]] = {
 _BUCKETS_PER_PIXEL: Final = 2  # of a downsampled curve; each has a minimum and a maximum
 _PADDING: Final = 0.04  # of the height, above and below the curves
 _KEY_ZOOM: Final = 1.5
+_MIN_ZOOM: Final = 1e-6  # of the full range, about the precision of the values
 _CROSSHAIR_STEPS: Final = 200  # across the plot
+_WHEEL_STEP: Final = 120  # angle of one step of a mouse wheel
 
 pg.setConfigOptions(antialias=False, useNumba=False)
 
 
 class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """Curves and markers. The page sets the x range of all canvases; the y range fits the visible points."""
+    """Curves and markers. The page sets the x range of all canvases; the y range fits the visible points, or is set."""
 
-    range_changed = Signal(float, float)  # range of the x axis after a drag or zoom
+    zoomed = Signal(int, object)  # axis (0: x, 1: y), and its range after a zoom; None: everything
     reset_requested = Signal()
     cursor_moved = Signal(object)  # x position of the mouse; None: outside the plot
     maximize_requested = Signal()
@@ -59,25 +63,24 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         self._axes = {"left": Axis("left"), "bottom": Axis("bottom")}
-        super().__init__(parent=parent, axisItems=self._axes)
+        self._box = ZoomBox(enableMenu=False)
+        super().__init__(parent=parent, viewBox=self._box, axisItems=self._axes)
         self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
         self._markers: dict[MarkerKind, Any] = {}  # pg.ScatterPlotItem
-        self._full_range = (0.0, 1.0)  # of the x axis, for keys
+        self._full_ranges = [(0.0, 1.0), (0.0, 1.0)]  # of the x and the y axis
+        self._set_ranges = [(0.0, 1.0), (0.0, 1.0)]  # by `_set_range`
         self._crosshair: float | None = None  # position on the x axis
         self._log = False
         plot = self.getPlotItem()
-        plot.setMenuEnabled(False)
         plot.hideButtons()
         plot.setDownsampling(auto=True, mode="peak")
         plot.setClipToView(True)
-        self._box = plot.getViewBox()
         self._crosshair_line = pg.InfiniteLine(label="", labelOpts={"position": 0.08})
         self._crosshair_line.setZValue(20)
         self._crosshair_line.hide()
         self._box.addItem(self._crosshair_line, ignoreBounds=True)
-        self._box.setMouseEnabled(x=True, y=False)
         self._box.enableAutoRange(x=False, y=False)
-        self._box.sigRangeChangedManually.connect(lambda *_: self.range_changed.emit(*self.x_range))
+        self._box.sigRangeChangedManually.connect(self._on_zoomed_by_mouse)
         self._axes["left"].setWidth(_AXIS_WIDTH)
         self._axes["bottom"].setHeight(20)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
@@ -149,14 +152,20 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     def set_x_range(self, low: float, high: float, full_range: tuple[float, float], *, is_time: bool = False) -> None:
         """Set the x range. pyqtgraph's linked axes would shift plots at different positions."""
-        self._full_range = full_range
+        self._full_ranges[0] = full_range
         self._axes["bottom"].set_is_duration(is_time)
-        if (low, high) != self.x_range:
-            self._box.setXRange(low, high, padding=0)
+        self._set_range(0, low, high)
 
-    def fit_y(self, *, clip: bool = False, from_zero: bool = False, minimum_top: float | None = None) -> None:
-        """Fit the y axis to the visible points, from 0 with `from_zero`, and at least up to `minimum_top`. `clip`:
-        ignore points further from the 5th to 95th percentile than 1.5 times that range."""
+    def set_y_range(
+        self,
+        zoom: tuple[float, float] | None = None,
+        *,
+        clip: bool = False,
+        from_zero: bool = False,
+        minimum_top: float | None = None,
+    ) -> None:
+        """Set the y range to `zoom`, or fit it to the visible points: from 0 with `from_zero`, and at least up to
+        `minimum_top`. `clip`: ignore points further from the 5th to 95th percentile than 1.5 times that range."""
         visible = [item.getData()[1] for item in self._curves.values()]  # of the visible range, on the log scale
         heights = np.concatenate([np.empty(0), *(y for y in visible if y is not None)])
         heights = heights[np.isfinite(heights)]
@@ -174,9 +183,28 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             around = 0.05 * abs(high) or 0.5
             low, high = low - around, high + around
         padding = _PADDING * (high - low)
-        y_range = (0.0 if from_zero and low == 0.0 else low - padding, high + padding)
-        if y_range != self.y_range:
-            self._box.setYRange(*y_range, padding=0)
+        self._full_ranges[1] = (0.0 if from_zero and low == 0.0 else low - padding, high + padding)
+        self._set_range(1, *(zoom or self._full_ranges[1]))
+
+    def _set_range(self, axis: int, low: float, high: float) -> None:
+        self._set_ranges[axis] = (low, high)
+        if (low, high) != (self.x_range, self.y_range)[axis]:
+            self._box.setRange(**{("xRange", "yRange")[axis]: (low, high)}, padding=0)
+
+    def _zoom(self, axis: int, low: float, high: float) -> None:
+        """Show this part of an axis, moved into what the full or the visible range has."""
+        (begin, end), visible, zoom = self._full_ranges[axis], self._set_ranges[axis], None
+        size = max(high - low, _MIN_ZOOM * (end - begin))
+        if size < (1 - 1e-9) * (end - begin):
+            low = min(max(low, min(begin, visible[0])), max(end, visible[1]) - size)
+            zoom = low, low + size
+        self._set_range(axis, *(zoom or (begin, end)))
+        self.zoomed.emit(axis, zoom)
+
+    def _on_zoomed_by_mouse(self) -> None:
+        for axis, visible in enumerate((self.x_range, self.y_range)):
+            if visible != self._set_ranges[axis]:
+                self._zoom(axis, *visible)
 
     # --- mouse and keys --------------------------------------------------------------------------------
 
@@ -201,9 +229,12 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.cursor_moved.emit(None)
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
-        """Zoom with Ctrl, else let the page scroll."""
+        """Zoom with Ctrl, pan with Shift, else let the page scroll."""
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
             super().wheelEvent(event)
+        elif event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self._pan(-event.angleDelta().y() / _WHEEL_STEP)
+            event.accept()
         else:
             event.ignore()
 
@@ -212,24 +243,27 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         event.accept()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
-        """Move the crosshair (arrows, Home, End), pan (Ctrl and arrows), zoom, show all, or maximize."""
+        """Move the crosshair (arrows, Home, End), pan (Ctrl and arrows), zoom (with Shift and arrows: the y axis), show
+        all, or maximize."""
         key, modifiers = Qt.Key(event.key()), event.modifiers()
-        (low, high), (begin, end) = self.x_range, self._full_range
+        has_shift = bool(modifiers & Qt.KeyboardModifier.ShiftModifier)
+        (low, high), end = self.x_range, self._full_ranges[0][1]
         center = (low + high) / 2 if self._crosshair is None else self._crosshair
         direction = 1 if key == Qt.Key.Key_Right else -1
         match key:
             case Qt.Key.Key_Left | Qt.Key.Key_Right if modifiers & Qt.KeyboardModifier.ControlModifier:
-                by = min(max(direction * (high - low) / 10, begin - low), max(0.0, end - high))
-                self.range_changed.emit(low + by, high + by)
+                self._pan(direction)
             case Qt.Key.Key_Left | Qt.Key.Key_Right:
-                step = (high - low) / _CROSSHAIR_STEPS * (10 if modifiers & Qt.KeyboardModifier.ShiftModifier else 1)
+                step = (high - low) / _CROSSHAIR_STEPS * (10 if has_shift else 1)
                 self.cursor_moved.emit(min(max(center + direction * step, low), high))
+            case Qt.Key.Key_Up | Qt.Key.Key_Down if has_shift:
+                self._scale(1, sum(self.y_range) / 2, _KEY_ZOOM if key == Qt.Key.Key_Down else 1 / _KEY_ZOOM)
             case Qt.Key.Key_Home | Qt.Key.Key_End:
                 self.cursor_moved.emit(low if key == Qt.Key.Key_Home else min(high, end))
             case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
-                self._zoom(center, 1 / _KEY_ZOOM)
+                self._scale(0, center, 1 / _KEY_ZOOM)
             case Qt.Key.Key_Minus:
-                self._zoom(center, _KEY_ZOOM)
+                self._scale(0, center, _KEY_ZOOM)
             case Qt.Key.Key_0:
                 self.reset_requested.emit()
             case Qt.Key.Key_Return | Qt.Key.Key_Enter:
@@ -241,14 +275,15 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             case _:
                 event.ignore()  # up and down scroll the page
 
-    def _zoom(self, center: float, factor: float) -> None:
-        """Scale the visible range within the full range."""
-        low, high = (center + factor * (edge - center) for edge in self.x_range)
-        x_range = max(self._full_range[0], low), min(self._full_range[1], high)
-        if x_range == self._full_range:
-            self.reset_requested.emit()
-        else:
-            self.range_changed.emit(*x_range)
+    def _pan(self, steps: float) -> None:
+        """Move the visible part of the x axis by tenths of it."""
+        low, high = self.x_range
+        by = steps * (high - low) / 10
+        self._zoom(0, low + by, high + by)
+
+    def _scale(self, axis: int, center: float, factor: float) -> None:
+        low, high = (center + factor * (edge - center) for edge in (self.x_range, self.y_range)[axis])
+        self._zoom(axis, low, high)
 
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
         super().focusInEvent(event)
@@ -267,6 +302,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self.setBackground(palette.surface)
         for axis in self._axes.values():
             style_axis(axis, palette, self.font())
+        self._box.rbScaleBox.setPen(pg.mkPen(palette.accent))
+        self._box.rbScaleBox.setBrush(self._color("accent", _SELECTION_ALPHA))
         self._crosshair_line.setPen(pg.mkPen(palette.muted))
         self._crosshair_line.label.setColor(palette.text)
         self._crosshair_line.label.fill = pg.mkBrush(palette.window)

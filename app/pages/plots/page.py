@@ -100,6 +100,7 @@ class PlotsPage(Page):
         self.toolbar.changed.connect(self._refresh)
         self.toolbar.axis_changed.connect(self._on_axis_changed)
         self.toolbar.show_all_requested.connect(self.show_all)
+        self.toolbar.log_scale.toggled.connect(lambda: self._set_zoom("loss", 1, None))
         self.details_button.clicked.connect(self.performance_requested)
         self.grid.chart_added.connect(self._on_chart_added)
         self._repaint_timer.timeout.connect(self._refresh)
@@ -132,7 +133,7 @@ class PlotsPage(Page):
         from app.pages.plots.canvas import Canvas
 
         canvas = Canvas(self.painter.palette)
-        canvas.range_changed.connect(lambda low, high: self._set_zoom((low, high)))
+        canvas.zoomed.connect(partial(self._set_zoom, chart.name))
         canvas.reset_requested.connect(self.show_all)
         canvas.cursor_moved.connect(partial(self._set_crosshair, chart.name))
         canvas.maximize_requested.connect(partial(self._on_chart_action, chart.name, "maximize"))
@@ -186,13 +187,21 @@ class PlotsPage(Page):
             self.display(self.painter.store)
 
     def show_all(self) -> None:
-        """Show the whole run and follow it as it grows."""
-        self._set_zoom(None)
+        """Show the whole run in all plots and follow it as it grows."""
+        self.painter.y_zooms.clear()
+        self._set_zoom("", 0, None)
 
-    def _set_zoom(self, zoom: tuple[float, float] | None) -> None:
-        self.painter.zoom = zoom
-        self.toolbar.show_all_button.setEnabled(zoom is not None)
-        self._refresh()
+    def _set_zoom(self, name: str, axis: int, zoom: tuple[float, float] | None) -> None:
+        """Set the visible part of the x axis (0) of all plots, or of the y axis (1) of one; None: all of it."""
+        painter = self.painter
+        if axis == 0:
+            painter.zoom = zoom
+        elif zoom is None:
+            painter.y_zooms.pop(name, None)
+        else:
+            painter.y_zooms[name] = zoom
+        self.toolbar.show_all_button.setEnabled(painter.zoom is not None or bool(painter.y_zooms))
+        self._repaint_timer.start()  # once for both axes
 
     def _refresh(self) -> None:
         """Show the charts of this sub-page and repaint what changed."""

@@ -63,6 +63,7 @@ class PlotPainter(QObject):
         self.run_name = ""
         self.overlays: list[Overlay] = []
         self.zoom: tuple[float, float] | None = None  # the visible part of the x axis; None: all
+        self.y_zooms: dict[str, tuple[float, float]] = {}  # by plot; a plot without one fits its visible points
         self.crosshair: tuple[float, str] | None = None  # its position, and the plot with its label
         self._painted: dict[str, object] = {}
         self._pending: list[Chart] = []  # not painted yet in this frame
@@ -139,7 +140,7 @@ class PlotPainter(QObject):
             return False
         name, curves = chart.name, self.curves(chart.name)
         versions = [(curve, curve.store.version(curve.series)) for curve in curves]
-        is_stale = self._is_stale(name, versions, view, self.store.markers_version())
+        is_stale = self._is_stale(name, versions, view, self.y_zooms.get(name), self.store.markers_version())
         if is_stale:
             has_data, canvas = plot_specs.has_values(curves), chart.canvas or self._add_canvas(chart)
             chart.show_canvas(has_data)
@@ -166,7 +167,8 @@ class PlotPainter(QObject):
         canvas.set_x_range(view.low, view.high, view.full_range, is_time=view.axis == "time")
         points = [(curve.key, *view.points(curve)) for curve in curves]
         canvas.set_curves([(key, x, y if spec.scale == 1.0 else spec.scale * y) for key, x, y in points])
-        canvas.fit_y(clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
+        zoom = self.y_zooms.get(name)
+        canvas.set_y_range(zoom, clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
         for kind, color, _ in spec.markers:
             x, y = store.marker_points(kind, view.axis, view.smoothing)
             canvas.show_markers(kind, color, *((x[:0], y[:0]) if self.overlays else (x, y)))

@@ -98,5 +98,5 @@ class Toolbar(TranslatableWidget):
         self.axis_choice.setAccessibleName(tr("plots.x_axis"))
         for index, text in enumerate((tr("common.unit_steps"), tr("common.unit_tokens"), tr("plots.time"))):
             self.axis_choice.setItemText(index, text)
-        self.show_all_button.setText(tr("plots.show_all"))
+        self.show_all_button.setText(tr("plots.reset_zoom"))
         self.show_all_button.setToolTip(tr("plots.navigation_hint"))
