@@ -247,6 +247,11 @@ class StepTime(msgspec.Struct, kw_only=True):
     checkpoint: float = 0.0  # saving, spread over these steps
     other: float  # the rest of the step
 
+    @property
+    def total(self) -> float:
+        parts = self.data + self.transfer + self.forward + self.backward
+        return parts + self.sync + self.optimizer + self.checkpoint + self.other
+
 
 class Step(Event, tag="step", kw_only=True):
     """One optimizer update (the last one since the previous event)."""

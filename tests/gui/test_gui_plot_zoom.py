@@ -41,6 +41,7 @@ def drag(
 ) -> None:  # fmt: skip
     """Drag from one place of a plot to another, in fractions of its size."""
     first, last = place(page, name, *start), place(page, name, *end)
+    qtbot.mouseMove(canvas(page, name).viewport(), first)
     press(qtbot, page, name, QEvent.Type.MouseButtonPress, first, modifiers, button)
     press(qtbot, page, name, QEvent.Type.MouseMove, last, modifiers, button)
     press(qtbot, page, name, QEvent.Type.MouseButtonRelease, last, modifiers, button)

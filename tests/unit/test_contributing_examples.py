@@ -108,7 +108,7 @@ from trainer_core import protocol
 store = MetricStore()
 store.add(protocol.Eval(step=1, loss=2.0, perplexity=7.5, tokens=100, seconds=0.1))
 [curve] = plot_specs.curve_specs("perplexity", store, [], None)
-names = plot_specs.detail_plots(store, comparing=False)
+names = plot_specs.detail_plots(store, [])
 print(*names, plot_specs.title("perplexity", store), store.last_value(curve.series))
 """
     assert run(tree, "-c", code).split()[-3:] == ["perplexity", "Perplexity", "7.5"]

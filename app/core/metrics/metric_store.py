@@ -28,6 +28,7 @@ STEP_FIELDS: Final = {
     "learning_rate": "learning_rate",
     "grad_norm": "grad_norm",
     "mfu": "mfu",
+    "step_time": "time_ms.total",
     **{f"time_{part}": f"time_ms.{part}" for part in TIME_PARTS},
 }
 EVAL_FIELDS: Final = {

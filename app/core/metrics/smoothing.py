@@ -20,11 +20,13 @@ class ExponentialAverage:
     def __init__(self, weight: float) -> None:
         self.weight = min(weight, 0.999999)
         self._last = np.zeros((2, 1))  # decayed sums of the values and of their weights
-        self.values: Array = np.empty(0)
+        self._buffer: Array = np.empty(0, np.float32)  # doubles when it is full
+        self.values: Array = self._buffer
 
     def extend(self, y: Array) -> None:
         """Process the rows that `y`, the same column, has gained."""
-        new = y[self.values.size :].astype(np.float64)
+        done = self.values.size
+        new = y[done:].astype(np.float64)
         if not new.size:
             return
         known = np.isfinite(new)
@@ -35,6 +37,9 @@ class ExponentialAverage:
             sums[:, shift:] += self.weight**shift * sums[:, :-shift]
             shift *= 2
         self._last = sums[:, -1:].copy()
-        average = np.full(new.size, np.nan)
-        np.divide(sums[0], sums[1], out=average, where=sums[1] > _EPSILON)
-        self.values = np.concatenate((self.values, average))
+        if y.size > self._buffer.size:
+            self._buffer = np.empty(max(y.size, 2 * done), np.float32)
+            self._buffer[:done] = self.values
+        self.values = self._buffer[: y.size]
+        self.values[done:] = np.nan
+        np.divide(sums[0], sums[1], out=self.values[done:], where=sums[1] > _EPSILON)

@@ -28,8 +28,8 @@ _PEN_STYLES: Final[dict[LineStyle, Qt.PenStyle]] = {
     "dashed": Qt.PenStyle.DashLine,
     "dotted": Qt.PenStyle.DotLine,
 }
-_FAINT_ALPHA: Final = 95  # of 255
-_SELECTION_ALPHA: Final = 60
+_FAINT_SHARE: Final = 0.4  # of the color of a curve; the rest is the background
+_SELECTION_ALPHA: Final = 60  # of 255
 _MAX_DOTTED_POINTS: Final = 40  # up to this many points, each has a dot, so that a short run does not look empty
 _MAX_THICK_POINTS: Final = 500  # up to this many points, thick lines on a high-DPI screen are cheap
 _MAX_MARKERS: Final = 200  # of one kind
@@ -66,6 +66,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self._box = ZoomBox(enableMenu=False)
         super().__init__(parent=parent, viewBox=self._box, axisItems=self._axes)
         self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
+        self._styles: dict[CurveKey, tuple[Palette, float, bool]] = {}  # of the curves: palette, line width, dots
         self._markers: dict[MarkerKind, Any] = {}  # pg.ScatterPlotItem
         self._full_ranges = [(0.0, 1.0), (0.0, 1.0)]  # of the x and the y axis
         self._set_ranges = [(0.0, 1.0), (0.0, 1.0)]  # by `_set_range`
@@ -92,6 +93,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         """Show these curves (x, y), the first in front. Areas are stacked, the first at the bottom."""
         for key in self._curves.keys() - {key for key, _, _ in curves}:
             self.removeItem(self._curves.pop(key))
+            del self._styles[key]
         below = np.zeros(1)
         for layer, (key, x, y) in enumerate(curves):
             if key not in self._curves:
@@ -99,18 +101,24 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             if key.style == "area":
                 y = below = np.nan_to_num(y) + below
             self._curves[key].setZValue(-layer)
-            color = self._color(key.color, _FAINT_ALPHA if key.style == "faint" else 255)
             width = self.devicePixelRatioF() if len(x) <= _MAX_THICK_POINTS else 1.0  # in device pixels
-            self._curves[key].setData(
-                x,
-                y,
-                pen=pg.mkPen(color, width=width, style=_PEN_STYLES.get(key.style, Qt.PenStyle.SolidLine)),
-                fillBrush=pg.mkBrush(color),
-                symbol="o" if key.style == "line" and len(x) <= _MAX_DOTTED_POINTS else None,
-                symbolBrush=pg.mkBrush(color),
-                symbolSize=5,
-                symbolPen=None,
-            )
+            style = (self._palette, width, len(x) <= _MAX_DOTTED_POINTS)
+            is_new = self._styles.get(key) != style
+            self._styles[key] = style
+            self._curves[key].setData(x, y, **self._style_options(key, width, dotted=style[-1]) if is_new else {})
+
+    def _style_options(self, key: CurveKey, width: float, *, dotted: bool) -> dict[str, Any]:
+        color = self._color(key.color)
+        if key.style == "faint":  # opaque, because transparent lines add up where they overlap
+            color = _mix(color, self._color("surface"), _FAINT_SHARE)
+        return {
+            "pen": pg.mkPen(color, width=width, style=_PEN_STYLES.get(key.style, Qt.PenStyle.SolidLine)),
+            "fillBrush": pg.mkBrush(color),
+            "symbol": "o" if key.style == "line" and dotted else None,
+            "symbolBrush": pg.mkBrush(color),
+            "symbolSize": 5,
+            "symbolPen": None,
+        }
 
     def _add_curve(self, is_area: bool) -> Any:
         item = pg.PlotDataItem(connect="finite", dynamicRangeLimit=None, autoDownsampleFactor=_BUCKETS_PER_PIXEL)
@@ -313,3 +321,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         color = QColor(getattr(self._palette, name))
         color.setAlpha(alpha)
         return color
+
+
+def _mix(color: QColor, background: QColor, share: float) -> QColor:
+    front, back = ((one.red(), one.green(), one.blue()) for one in (color, background))
+    return QColor(*(round(share * a + (1 - share) * b) for a, b in zip(front, back, strict=True)))

@@ -100,6 +100,14 @@ class Chart(QFrame):
             action.setEnabled(name == "maximize" or self.has_data)
             if name in ("save_png", "save_csv"):
                 menu.addSeparator()
+        entries = [entry for entry in self.legend.entries if entry.key]
+        curves = menu.addMenu(tr("plots.curves"))
+        curves.setEnabled(bool(entries))
+        for entry in entries:
+            action = curves.addAction(entry.label.replace("&", "&&"))
+            action.setCheckable(True)
+            action.setChecked(not entry.is_hidden)
+            action.triggered.connect(partial(self.legend.toggled.emit, entry.key, False))
         return menu
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: N802 - Qt's name

@@ -103,11 +103,13 @@ class PlotsPage(Page):
         self.toolbar.log_scale.toggled.connect(lambda: self._set_zoom("loss", 1, None))
         self.details_button.clicked.connect(self.performance_requested)
         self.grid.chart_added.connect(self._on_chart_added)
+        self.run_names.toggled.connect(partial(self._on_legend_toggled, ""))
         self._repaint_timer.timeout.connect(self._refresh)
         self._area.verticalScrollBar().valueChanged.connect(lambda: self._repaint_timer.start())
 
     def _on_chart_added(self, chart: Chart) -> None:
         chart.action_requested.connect(partial(self._on_chart_action, chart.name))
+        chart.legend.toggled.connect(partial(self._on_legend_toggled, chart.name))
         self.painter.update_texts(chart)
 
     # --- canvases, built after the first paint --------------------------------------------------
@@ -176,8 +178,12 @@ class PlotsPage(Page):
     def _update_run_names(self) -> None:
         """Show the names of the displayed run, if any, and of the overlaid runs, once for all plots."""
         name, overlays = self.painter.own_name, self.painter.overlays
-        entries = [] if name is None else [LegendEntry("line", OWN_COLOR, name)]
-        entries += [LegendEntry(run.style, run.color, run.name) for run in overlays]
+        runs = [] if name is None else [("line", OWN_COLOR, name)]
+        runs += [(run.style, run.color, run.name) for run in overlays]
+        entries = [
+            LegendEntry(style, color, name, key=name, is_hidden=self.painter.is_hidden("", name))
+            for style, color, name in runs
+        ]
         self.run_names.display(entries, self.painter.palette, max_rows=_MAX_ROWS_OF_RUN_NAMES)
         self._comparison.setVisible(bool(overlays))
 
@@ -207,8 +213,7 @@ class PlotsPage(Page):
         """Show the charts of this sub-page and repaint what changed."""
         store, is_detail = self.painter.store, self.detail.isChecked()
         if store is not None and self.is_built and self.isVisible():
-            comparing = bool(self.painter.overlays)
-            names = plot_specs.detail_plots(store, comparing=comparing) if is_detail else plot_specs.OVERVIEW
+            names = plot_specs.detail_plots(store, self.painter.overlays) if is_detail else plot_specs.OVERVIEW
             self.grid.show_charts(names, scrolls=is_detail)
             self.painter.paint()
 
@@ -262,6 +267,12 @@ class PlotsPage(Page):
         if canvas is not None:
             canvas.setFocus()
 
+    def _on_legend_toggled(self, name: str, key: str, alone: bool) -> None:
+        legend = self.charts[name].legend if name else self.run_names
+        self.painter.toggle(name, {entry.key for entry in legend.entries if entry.key}, key, alone=alone)
+        self._update_run_names()
+        self._refresh()
+
     def _maximize(self, name: str) -> None:
         self.grid.maximize(name)
         self._repaint_timer.start()  # after the new layout
@@ -299,7 +310,7 @@ class PlotsPage(Page):
     def _column_title(self, name: str, curve: CurveSpec) -> str:
         """Return the plot with its unit, and the curve."""
         title, weight = plot_specs.title(name, self.painter.store), self.toolbar.smoothing_weight
-        if curve.label and not curve.run:
+        if curve.label:
             title = f"{title}: {curve.label}"
         if curve.smoothed and weight:
             return tr("plots.smoothed", curve=title, weight=f"{weight:.2f}")
@@ -316,7 +327,7 @@ class PlotsPage(Page):
         self.toolbar.restore_state(settings)
         if settings.plots_page == "detail":
             self.detail.setChecked(True)
-            self.grid.show_charts(plot_specs.detail_plots(None, comparing=False), scrolls=True)
+            self.grid.show_charts(plot_specs.detail_plots(None, ()), scrolls=True)
 
     def save_state(self, settings: Settings) -> None:
         self.toolbar.save_state(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -64,6 +65,7 @@ class PlotPainter(QObject):
         self.overlays: list[Overlay] = []
         self.zoom: tuple[float, float] | None = None  # the visible part of the x axis; None: all
         self.y_zooms: dict[str, tuple[float, float]] = {}  # by plot; a plot without one fits its visible points
+        self._hidden: defaultdict[str, set[str]] = defaultdict(set)  # keys of legend entries by plot; "": in all plots
         self.crosshair: tuple[float, str] | None = None  # its position, and the plot with its label
         self._painted: dict[str, object] = {}
         self._pending: list[Chart] = []  # not painted yet in this frame
@@ -125,7 +127,10 @@ class PlotPainter(QObject):
 
     def curves(self, name: str) -> list[CurveSpec]:
         """Return the curves of a plot, with run names if there are overlays."""
-        return [] if self.store is None else plot_specs.curve_specs(name, self.store, self.overlays, self.own_name)
+        if self.store is None:
+            return []
+        curves = plot_specs.curve_specs(name, self.store, self.overlays, self.own_name)
+        return [curve for curve in curves if curve.style != "faint" or self._toolbar.smoothing_weight]
 
     def update_texts(self, chart: Chart) -> None:
         """Set title and placeholder text of a chart."""
@@ -165,13 +170,15 @@ class PlotPainter(QObject):
         spec = plot_specs.get_spec(name)
         canvas.set_log(view.log and name == "loss")
         canvas.set_x_range(view.low, view.high, view.full_range, is_time=view.axis == "time")
-        points = [(curve.key, *view.points(curve)) for curve in curves]
+        shown = (curve for curve in curves if not self.is_hidden(name, curve.entry_key, curve.run))
+        points = [(curve.key, *view.points(curve)) for curve in shown]
         canvas.set_curves([(key, x, y if spec.scale == 1.0 else spec.scale * y) for key, x, y in points])
         zoom = self.y_zooms.get(name)
         canvas.set_y_range(zoom, clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
-        for kind, color, _ in spec.markers:
+        for kind, color, _, entry in spec.markers:
             x, y = store.marker_points(kind, view.axis, view.smoothing)
-            canvas.show_markers(kind, color, *((x[:0], y[:0]) if self.overlays else (x, y)))
+            is_hidden = bool(self.overlays) or self.is_hidden(name, kind, entry)
+            canvas.show_markers(kind, color, *((x[:0], y[:0]) if is_hidden else (x, y)))
 
     def _crosshair_label(self, chart: Chart) -> str:
         if self.crosshair is None or self.crosshair[1] != chart.name:
@@ -186,11 +193,26 @@ class PlotPainter(QObject):
 
     # --- legend ---------------------------------------------------------------------------------------------
 
+    def is_hidden(self, name: str, *entries: str) -> bool:
+        """Return whether one of these legend entries is hidden in a plot."""
+        return not (self._hidden[name] | self._hidden[""]).isdisjoint(entries)
+
+    def toggle(self, name: str, entries: set[str], toggled: str, *, alone: bool) -> None:
+        """Show or hide a legend entry of a plot, or of all plots (""). `alone`: show only this one, or all again."""
+        shown = {entry for entry in entries if not self.is_hidden(name, entry)}
+        shown = (entries if shown == {toggled} else {toggled}) if alone else shown ^ {toggled}
+        self._hidden[""] -= shown
+        self._hidden[name] -= shown
+        self._hidden[name] |= entries - shown - self._hidden[""]
+        self.invalidate()
+
     def update_legend(self, chart: Chart, *, for_picture: bool = False) -> None:
         """Show the newest values, or those at the crosshair. Names of runs are above all plots, but in a picture."""
-        curves, rows = self.curves(chart.name), min(_MAX_LEGEND_ROWS, chart.height() // _LEGEND_ROW_FRACTION)
+        curves = self.curves(chart.name)
+        entries = self._legend_entries(chart.name, curves) if plot_specs.has_values(curves) else []
+        rows = min(_MAX_LEGEND_ROWS, chart.height() // _LEGEND_ROW_FRACTION)
         chart.legend.display(
-            self._legend_entries(chart.name, curves) if plot_specs.has_values(curves) else [],
+            [entry for entry in entries if not (for_picture and entry.is_hidden)],
             self.palette,
             max_rows=len(curves) if for_picture else max(1, rows),
             at_crosshair=self.crosshair is not None,
@@ -198,24 +220,31 @@ class PlotPainter(QObject):
         )
 
     def _legend_entries(self, name: str, curves: list[CurveSpec]) -> list[LegendEntry]:
-        spec, view, entries = plot_specs.get_spec(name), self.view(), []
+        entries, view = dict[str, LegendEntry](), self.view()
         for curve in curves:
-            if curve.in_legend:
-                store, series, smoothing = curve.store, curve.series, view.smoothing_of(curve)
-                if self.crosshair is None:
-                    value = store.last_value(series, smoothing)
-                else:
-                    value = store.value_at(series, view.axis, self.crosshair[0], smoothing)
-                text = "–" if value is None else spec.format_value(spec.scale * value)
-                is_eval = series == "eval_loss" and curve.style == "line"
-                entries.append(LegendEntry("dots" if is_eval else curve.style, curve.color, curve.label, text))
-        if self.overlays and name == "loss":
-            entries.append(LegendEntry("dotted", "muted", tr("plots.eval")))
+            key, label = curve.entry_key, curve.run or curve.label
+            if key in entries or curve.style == "faint":
+                continue
+            if curve.run and curve.style == "dotted":  # in the colors of all runs
+                entries[key] = LegendEntry("dotted", "muted", curve.label, None, key, self.is_hidden(name, key))
+            else:
+                symbol = "dots" if (curve.series, curve.style) == ("eval_loss", "line") else curve.style
+                text, key = self._format_value(name, curve, view), key if label else ""
+                entries[key] = LegendEntry(symbol, curve.color, label, text, key, self.is_hidden(name, key))
         if self.store is not None and not self.overlays:
-            for kind, color, text in spec.markers:
+            for kind, color, text, _ in plot_specs.get_spec(name).markers:
                 if len(self.store.marker_points(kind, view.axis)[0]):
-                    entries.append(LegendEntry(kind, color, tr(text)))
-        return entries
+                    entries[kind] = LegendEntry(kind, color, tr(text), None, kind, self.is_hidden(name, kind))
+        return [*entries.values()]
+
+    def _format_value(self, name: str, curve: CurveSpec, view: View) -> str:
+        """Return the newest value, or the one at the crosshair."""
+        spec = plot_specs.get_spec(name)
+        if self.crosshair is None:
+            value = curve.store.last_value(curve.series, view.smoothing_of(curve))
+        else:
+            value = curve.store.value_at(curve.series, view.axis, self.crosshair[0], view.smoothing_of(curve))
+        return "–" if value is None else spec.format_value(spec.scale * value)
 
 
 def _start(store: MetricStore, axis: XAxis) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from app.pages.performance import figures
@@ -22,6 +22,9 @@ _FIRST_DASHED_OVERLAY: Final = 5  # eleven colors alone are hard to tell apart
 MAX_OVERLAYS: Final = len(_OVERLAY_COLORS)
 OWN_COLOR: Final = "curve_a"
 """Color of the displayed run. Colors are names of fields of `Palette`."""
+_NOISY_SERIES: Final = frozenset(
+    ("train_loss", "tokens_per_s", "grad_norm", "mfu", "step_time", "gpu_util", "power", "temperature", "clock", "cpu")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +55,25 @@ class CurveKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CurveSpec:
-    """A curve of a plot. `label`: its name in the legend; `run`: name of its run if there are several."""
+    """A curve of a plot. `label`: its name among the curves of a run; `run`: name of its run if there are several;
+    `entry`: the legend entry that shows and hides it, the name of its series unless set."""
 
     store: MetricStore
     series: str
     color: str = OWN_COLOR
     label: str = ""
     style: LineStyle = "line"
-    smoothed: bool = False
-    in_legend: bool = True
     run: str = ""
+    entry: str = ""
+
+    @property
+    def smoothed(self) -> bool:
+        series = self.series.partition(".")[0]
+        return self.style != "faint" and (series in _NOISY_SERIES or series.startswith("time_"))
+
+    @property
+    def entry_key(self) -> str:
+        return self.entry or self.series
 
     @property
     def key(self) -> CurveKey:
@@ -69,25 +81,27 @@ class CurveSpec:
 
 
 class MarkerSpec(NamedTuple):
-    """A kind of marker. `text`: key of its name in the legend."""
+    """A kind of marker. `text`: key of its name in the legend; `entry`: that of the curve on which it is, if one."""
 
     kind: MarkerKind
     color: str
     text: str
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotSpec:
-    """A plot. `curves` takes the store and the name of the plot; None: the series with that name."""
+    """A plot. `curves` takes the store and the name of the plot; None: one curve of `series`. Several runs are compared
+    by `series`, or without it by their solid and dotted curves."""
 
     title: str  # key of the text
     curves: Callable[[MetricStore, str], list[CurveSpec]] | None = None
-    series: str = ""  # of an overlay and of a plot with one curve, if it differs from the name
+    series: str = ""  # of a plot without `curves`: only if it differs from the name
     scale: float = 1.0  # factor from the unit of the store to that of the plot
     format_value: Callable[[float], str] = formatting.format_significant  # in at most about seven characters
     markers: tuple[MarkerSpec, ...] = ()
     optional: bool = False  # displayed only if there is data
-    in_overview: bool = False  # only these plots show overlays
+    in_overview: bool = False
     from_zero: bool = False  # the y axis starts at 0
     minimum_top: float | None = None  # the y axis reaches at least this value
 
@@ -108,11 +122,9 @@ def _format_learning_rate(value: float) -> str:
 
 
 def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    train = tr("plots.train")
     return [
-        CurveSpec(store, "train_loss", label=train, smoothed=True),
+        CurveSpec(store, "train_loss", label=tr("plots.train")),
         CurveSpec(store, "eval_loss", "curve_b", tr("plots.eval")),
-        CurveSpec(store, "train_loss", label=train, style="faint", in_legend=False),
     ]
 
 
@@ -140,16 +152,22 @@ def _memory_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [*_gpu_curves(store, "vram_used"), *_limit_curves(store, "vram_total", tr("plots.total"))]
 
 
+def _fullest_memory(store: MetricStore) -> CurveSpec:
+    """Return the memory of the fullest GPU, or of the process."""
+    used = {gpu: store.last_value(f"vram_used.{gpu}") or 0.0 for gpu in store.gpu_indices()}
+    return CurveSpec(store, f"vram_used.{max(used, key=lambda gpu: used[gpu])}" if used else "rss")
+
+
 def _power_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [*_gpu_curves(store, "power"), *_limit_curves(store, "power_limit", tr("plots.limit"))]
 
 
 def _gpu_curves(store: MetricStore, series: str) -> list[CurveSpec]:
-    """Return one curve for each GPU; from the seventh on, they are dashed."""
+    """Return one curve for each GPU; from the seventh on, they are dotted."""
     curves = []
     for place, gpu in enumerate(store.gpu_indices()):
         color = _GPU_COLORS[place % len(_GPU_COLORS)]
-        style: LineStyle = "dashed" if place >= len(_GPU_COLORS) else "line"
+        style: LineStyle = "dotted" if place >= len(_GPU_COLORS) else "line"
         curves.append(CurveSpec(store, f"{series}.{gpu}", color, tr("plots.gpu_index", index=gpu), style))
     return curves
 
@@ -159,8 +177,8 @@ def _limit_curves(store: MetricStore, series: str, label: str) -> list[CurveSpec
     values = {gpu: store.last_value(f"{series}.{gpu}") for gpu in store.gpu_indices()}
     first_gpus = {value: gpu for gpu, value in reversed(values.items()) if value is not None}
     return [
-        CurveSpec(store, f"{series}.{gpu}", "muted", label, style="dashed", in_legend=not place)
-        for place, gpu in enumerate(sorted(first_gpus.values()))
+        CurveSpec(store, f"{series}.{gpu}", "muted", label, "dashed", entry=series)
+        for gpu in sorted(first_gpus.values())
     ]
 
 
@@ -188,25 +206,24 @@ def _ram_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 # --- plots -------------------------------------------------------------------------------------------------
 
 _LOSS_MARKERS: Final = (
-    MarkerSpec("best", "curve_b", "plots.best_eval"),
-    MarkerSpec("checkpoint", "curve_c", "plots.checkpoint"),
-    MarkerSpec("bad_step", "bad", "plots.bad_step"),
-    MarkerSpec("oom_recovery", "curve_d", "plots.oom_recovery"),
-    MarkerSpec("resume", "muted", "plots.resumed"),
+    MarkerSpec("best", "curve_b", "plots.best_eval", "eval_loss"),
+    MarkerSpec("checkpoint", "curve_c", "plots.checkpoint", "train_loss"),
+    MarkerSpec("bad_step", "bad", "plots.bad_step", "train_loss"),
+    MarkerSpec("oom_recovery", "curve_d", "plots.oom_recovery", "train_loss"),
+    MarkerSpec("resume", "muted", "plots.resumed", "train_loss"),
 )
 PLOTS: Final = {
     "loss": PlotSpec(
-        "plots.loss", _loss_curves, "train_loss", format_value=formatting.format_loss, markers=_LOSS_MARKERS,
-        in_overview=True,
+        "plots.loss", _loss_curves, format_value=formatting.format_loss, markers=_LOSS_MARKERS, in_overview=True
     ),
     "speed": PlotSpec(
         "plots.tokens_per_second", series="tokens_per_s", format_value=formatting.format_rate, in_overview=True
     ),
     "memory": PlotSpec(
-        "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal, in_overview=True,
-        from_zero=True,
+        "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal,
+        in_overview=True, from_zero=True,
     ),
-    "time": PlotSpec("plots.step_time_ms", _time_curves, from_zero=True),
+    "time": PlotSpec("plots.step_time_ms", _time_curves, "step_time", from_zero=True),
     "learning_rate": PlotSpec("plots.learning_rate", format_value=_format_learning_rate, in_overview=True),
     "grad_norm": PlotSpec("plots.gradient_norm", in_overview=True),
     "exact_match": PlotSpec(
@@ -227,7 +244,7 @@ PLOTS: Final = {
     ),
     "clock": PlotSpec("plots.clock_mhz", _gpu_curves, format_value=_format_integer, optional=True, from_zero=True),
     "vram": PlotSpec(
-        "plots.vram_gpu_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, optional=True,
+        "plots.vram_gpu_gib", _vram_curves, "vram_used", scale=1 / _GIB, format_value=_format_decimal, optional=True,
         from_zero=True,
     ),
     "cpu": PlotSpec(
@@ -235,7 +252,8 @@ PLOTS: Final = {
         minimum_top=100.0,
     ),
     "ram": PlotSpec(
-        "plots.ram_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, optional=True, from_zero=True
+        "plots.ram_gib", _ram_curves, "rss", scale=1 / _GIB, format_value=_format_decimal, optional=True,
+        from_zero=True,
     ),
 }  # fmt: skip
 """By name. There is a plot `vram.INDEX` for each GPU."""
@@ -247,17 +265,17 @@ def get_spec(name: str) -> PlotSpec:
     return PLOTS[name.partition(".")[0]]
 
 
-def detail_plots(store: MetricStore | None, *, comparing: bool) -> list[str]:
-    """Return the plots of the detail sub-page: those of the training, and measured hardware values."""
+def detail_plots(store: MetricStore | None, overlays: Sequence[Overlay]) -> list[str]:
+    """Return the plots of the detail sub-page: those of the training, and hardware values that a run measured."""
+    stores = [*([] if store is None else [store]), *(run.store for run in overlays)]
+    gpus = sorted({gpu for measured in stores for gpu in measured.gpu_indices()})
     names = []
     for name, spec in PLOTS.items():
-        if name == "memory" and not comparing:  # `vram` and `ram` have more
+        if name == "memory":  # `vram` and `ram` have more
             continue
-        if not spec.optional:
-            names.append(name)
-        elif store is not None:
-            instances = [f"vram.{gpu}" for gpu in store.gpu_indices()] if name == "vram" else [name]
-            names += [one for one in instances if has_values(curve_specs(one, store, (), None))]
+        for one in [f"vram.{gpu}" for gpu in gpus] if name == "vram" else [name]:
+            if not spec.optional or any(has_values(_curves(one, measured)) for measured in stores):
+                names.append(one)
     return names
 
 
@@ -273,30 +291,39 @@ def title(name: str, store: MetricStore | None) -> str:
 
 
 def curve_specs(name: str, store: MetricStore, overlays: Sequence[Overlay], run_name: str | None) -> list[CurveSpec]:
-    """Return the curves of a plot, the first in front. `run_name`: name of the displayed run with overlays; None if it
-    has no data."""
+    """Return the curves of a plot, the first in front; raw values, behind, are faint. `run_name`: name of the displayed
+    run with overlays; None if it has no data."""
+    if overlays:
+        own = [] if run_name is None else [Overlay(run_name, store, OWN_COLOR)]
+        curves = [curve for run in (*own, *overlays) for curve in _compared_curves(name, run, store)]
+        curves.sort(key=lambda curve: curve.style == "dotted")
+    else:
+        curves = _curves(name, store)
+    smoothed_lines = [curve for curve in curves if curve.smoothed and curve.style != "area"]
+    return [*curves, *(replace(line, style="faint", entry=line.entry_key) for line in smoothed_lines)]
+
+
+def _curves(name: str, store: MetricStore) -> list[CurveSpec]:
+    """Return the curves of the only run."""
     spec = get_spec(name)
-    if overlays and spec.in_overview:
-        own = [] if run_name is None else _compared_curves(name, store, run_name, OWN_COLOR, "line")
-        for run in overlays:
-            # Memory only if both runs used a GPU or neither did.
-            if name != "memory" or bool(run.store.gpu_indices()) is bool(store.gpu_indices()):
-                own += _compared_curves(name, run.store, run.name, run.color, run.style)
-        return own
     return [CurveSpec(store, spec.series or name)] if spec.curves is None else spec.curves(store, name)
 
 
-def _compared_curves(name: str, store: MetricStore, run: str, color: str, style: LineStyle) -> list[CurveSpec]:
-    """Return the curves of one of several runs, in one color."""
-    series = _memory_series(store) if name == "memory" else get_spec(name).series or name
-    curves = [CurveSpec(store, series, color, run, style, smoothed=name == "loss", run=run)]
-    if name == "loss":
-        label = f"{run} ({tr('plots.eval')})"
-        curves.append(CurveSpec(store, "eval_loss", color, label, "dotted", in_legend=False, run=run))
-    return curves
-
-
-def _memory_series(store: MetricStore) -> str:
-    """Return the series with the memory of the fullest GPU, or of the process."""
-    used = {gpu: store.last_value(f"vram_used.{gpu}") or 0.0 for gpu in store.gpu_indices()}
-    return f"vram_used.{max(used, key=lambda gpu: used[gpu])}" if used else "rss"
+def _compared_curves(name: str, run: Overlay, displayed: MetricStore) -> list[CurveSpec]:
+    """Return the curves of one of several runs, in one color. All but the first are dotted, with one legend entry for
+    all runs."""
+    if name == "memory" and bool(run.store.gpu_indices()) is not bool(displayed.gpu_indices()):
+        return []  # memory of a GPU and of a process
+    plot, dot, gpu = name.partition(".")
+    if name == "memory":
+        curves = [_fullest_memory(run.store)]
+    elif PLOTS[plot].series:
+        curves = [CurveSpec(run.store, f"{PLOTS[plot].series}{dot}{gpu}")]
+    else:
+        curves = _curves(name, run.store)
+    curves = [curve for curve in curves if curve.style in ("line", "dotted") and has_values([curve])]
+    curves = [replace(curve, color=run.color, run=run.name) for curve in curves]
+    return [
+        *(replace(first, style=run.style, label="", entry=run.name) for first in curves[:1]),
+        *(replace(other, style="dotted") for other in curves[1:]),
+    ]
