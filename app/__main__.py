@@ -13,15 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
+from trainer_core.system import program_files
+
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
     from app.controller import Controller
 
 _APP_ID: Final = "Traindeck.Traindeck"
+_TRAIN_COMMAND: Final = f"{program_files.PROGRAM} train --preset quickstart"
 NO_DISPLAY_MESSAGE: Final = (
-    "There is no display for the window. Train in the terminal instead: ./train_gpu.sh train --preset quickstart\n"
-    "没有可用的显示器，无法打开窗口。请改在终端中训练：./train_gpu.sh train --preset quickstart"
+    f"There is no display for the window. Train in the terminal instead: {_TRAIN_COMMAND}\n"
+    f"没有可用的显示器，无法打开窗口。请改在终端中训练：{_TRAIN_COMMAND}"
 )
 
 
@@ -102,7 +105,7 @@ def configure_application(application: QApplication) -> None:
     application.setApplicationName("Traindeck")
     application.setDesktopFileName("traindeck")
     application.setStyle("Fusion")
-    application.setWindowIcon(QIcon(str(Path(__file__).resolve().parent.parent / "assets" / "traindeck.png")))
+    application.setWindowIcon(QIcon(str(program_files.ROOT / "assets" / "traindeck.png")))
 
 
 def build_controller(application: QApplication, options: argparse.Namespace) -> Controller:

@@ -14,6 +14,7 @@ from launcher.failures import SetupError
 from launcher.folders import remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
+from launcher.shortcuts import exec_line
 
 
 def uninstall(arguments: "list[str]") -> int:
@@ -71,8 +72,10 @@ def kept_notices(options: argparse.Namespace, home: Path) -> "Iterator[str]":
 
 def points_here(link: Path) -> bool:
     """Whether a shortcut points to this copy of Traindeck: another copy may have replaced it."""
+    line = exec_line(places.ROOT / "train_gpu.sh").encode("utf-8", "surrogateescape")
+    target = line + b"\n" if link.suffix == ".desktop" else str(places.ROOT).encode("utf-16-le")
     try:
-        return str(places.ROOT).encode("utf-16-le") in link.read_bytes()
+        return target in link.read_bytes()
     except OSError:
         return False
 

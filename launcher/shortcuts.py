@@ -1,6 +1,10 @@
-"""Command `shortcut`: a desktop shortcut, through COM objects of the Windows shell."""
+"""Command `shortcut`: on Windows through COM objects of the shell, on Linux a desktop entry."""
 
+import contextlib
 import ctypes
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,12 +47,59 @@ if sys.platform == "win32":
         return Path(place.value)
 
 
+def exec_line(program: Path) -> str:
+    """Line of a desktop entry that starts a shell script, which need not be executable.
+
+    Quotes an argument, then escapes the string, as specifications.freedesktop.org/desktop-entry-spec says.
+    """
+    quoted = re.sub(r'(["`$\\])', r"\\\1", str(program)).replace("%", "%%")
+    return f'Exec=/bin/sh "{escape_string(quoted)}"'
+
+
+def escape_string(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def desktop_entry() -> bytes:
+    """Return the desktop entry of the wheel, with the paths of this copy of Traindeck."""
+    text = (places.ROOT / "assets" / "traindeck.desktop").read_text(encoding="utf-8")
+    icon = escape_string(str(places.ROOT / "assets" / "traindeck.png"))
+    lines = {"Exec": exec_line(places.ROOT / "train_gpu.sh"), "Icon": f"Icon={icon}"}
+    changed = "".join(lines.get(line.split("=")[0], line) + "\n" for line in text.splitlines())
+    return changed.encode("utf-8", "surrogateescape")
+
+
+def desktop_entry_paths() -> "list[Path]":
+    """The entry in the menu, and one on the desktop if there is one."""
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    paths = [Path(data) / "applications" / "traindeck.desktop"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        output = subprocess.check_output(["xdg-user-dir", "DESKTOP"], stderr=subprocess.DEVNULL, timeout=10)
+        folder = Path(os.fsdecode(output.rstrip(b"\n")))
+        if folder.is_dir() and folder != Path.home():  # the home folder: there is no desktop
+            paths.append(folder / "traindeck.desktop")
+    return paths
+
+
+def write_desktop_entry(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(desktop_entry())
+    path.chmod(0o755)  # desktops start only executable entries
+
+
 def make_shortcut() -> int:
-    """Create a desktop shortcut and record it for `uninstall`."""
+    """Create shortcuts and record them for `uninstall`."""
     if sys.platform == "win32":
-        link = desktop() / "Traindeck.lnk"
-        write_shortcut(link, places.ROOT / "train_gpu.bat", places.ROOT / "assets" / "traindeck.ico")
-        write_json(places.SHORTCUTS, {"made": sorted({str(link), *read_json(places.SHORTCUTS).get("made", [])})})
+        links = [desktop() / "Traindeck.lnk"]
+        write_shortcut(links[0], places.ROOT / "train_gpu.bat", places.ROOT / "assets" / "traindeck.ico")
+    elif sys.platform == "linux":
+        links = desktop_entry_paths()
+        for path in links:
+            write_desktop_entry(path)
+    else:
+        raise SetupError(message("launcher.shortcut_unsupported"), 2)
+    made = {*map(str, links), *read_json(places.SHORTCUTS).get("made", [])}
+    write_json(places.SHORTCUTS, {"made": sorted(made)})
+    for link in links:
         print_and_log(message("launcher.shortcut_created", path=link))
-        return 0
-    raise SetupError(message("launcher.shortcut_windows_only"), 2)
+    return 0

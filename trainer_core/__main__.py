@@ -7,7 +7,8 @@ import sys
 # `-m` searches the current folder first: data files called json.py or torch.py would be run. Only modules that Python
 # has already loaded may be imported above. The second line is for child processes.
 if __name__ == "__main__" and not sys.flags.safe_path:
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
+    _packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
+    sys.path[:1] = [] if _packages in sys.path[1:] else [_packages]
     os.environ["PYTHONSAFEPATH"] = "1"
 
 for _stream in (sys.stdout, sys.stderr, sys.stdin):  # Windows code pages cannot encode everything
@@ -35,7 +36,13 @@ os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
 # loaded.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-if __name__ == "__main__":  # spawned worker processes run this file too, and need no command line
-    from trainer_core.cli import main
 
+def main() -> None:
+    """Entry point of the command `traindeck`."""
+    from trainer_core.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":  # spawned worker processes run this file too, and need no command line
     main()

@@ -19,9 +19,9 @@ from typing import Any, Final, Literal
 
 from trainer_core.config import Config, ConfigLayer, check_value, expand_auto_batch, nearest, resolve, unknown_key_error
 from trainer_core.messages import Language, TraindeckError
-from trainer_core.system import yaml_files
+from trainer_core.system import program_files, yaml_files
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
+FOLDER: Final = program_files.ROOT / "presets"
 MODELS_FILE: Final = "models.yaml"
 _RENAMED: Final = {"ranks": "nproc_per_node"}  # settings in files of earlier versions
 _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}

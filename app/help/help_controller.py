@@ -18,8 +18,8 @@ from app.texts import current_language, tr
 from app.window.main_window import MainWindow
 from trainer_core import __version__
 from trainer_core.runs import run_dir
+from trainer_core.system import program_files
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _GUIDES: Final = {"en": "guide.md", "zh": "guide.zh.md"}
 
 
@@ -38,7 +38,7 @@ class HelpController(QObject):
         })  # fmt: skip
 
     def show_guide(self) -> None:
-        self._show_document(_ROOT / "docs" / _GUIDES[current_language()], tr("help.user_guide"))
+        self._show_document(program_files.ROOT / "docs" / _GUIDES[current_language()], tr("help.user_guide"))
 
     def _show_document(self, path: Path, title: str) -> None:
         from app.help.text_dialog import Document
@@ -62,7 +62,7 @@ class HelpController(QObject):
         copy = box.addButton(tr("help.copy_versions"), QMessageBox.ButtonRole.ActionRole)
         copy.clicked.connect(lambda: desktop_shell.copy_text(versions))
         licence = box.addButton(tr("help.licence"), QMessageBox.ButtonRole.ActionRole)
-        licence.clicked.connect(lambda: self._show_document(_ROOT / "LICENSE", tr("help.licence")))
+        licence.clicked.connect(lambda: self._show_document(program_files.ROOT / "LICENSE", tr("help.licence")))
         _show_dialog(box)
 
     def _message_box(self, title: str, text: str) -> QMessageBox:

@@ -20,14 +20,13 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 from trainer_core import protocol
 from trainer_core.protocol import AnyCommand
 from trainer_core.runs import run_dir
-from trainer_core.system import child_process
+from trainer_core.system import child_process, program_files
 
 SLICE_BUDGET_S: Final = 0.008
 """Processing time per turn of the event loop."""
 OUTPUT_TAIL_LINES: Final = 40
 _MAX_LINE_BYTES: Final = 1024 * 1024  # longer lines are cut
 _MAX_OUTPUT_CHARS: Final = 4_000
-_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class TrainerProcess(QObject):
         folder = run_dir.home()  # which relative paths refer to
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-        process.setWorkingDirectory(str(folder if folder.is_dir() else _ROOT))
+        process.setWorkingDirectory(str(folder if folder.is_dir() else program_files.ROOT))
         process.readyReadStandardOutput.connect(self._schedule_processing)
         process.readyReadStandardError.connect(self._schedule_processing)
         process.errorOccurred.connect(self._on_error)
@@ -241,8 +240,8 @@ def kill_tree(process: psutil.Process) -> None:
 
 
 def process_environment() -> QProcessEnvironment:
-    """The environment of the window with UTF-8 mode and this project first on the import path."""
+    """The environment of child processes, for Qt."""
     environment = QProcessEnvironment()
-    for name, value in child_process.environment(PYTHONUTF8="1").items():
+    for name, value in child_process.environment().items():
         environment.insert(name, value)
     return environment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Final, Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, QSizeF, Qt
@@ -11,13 +10,14 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 
 from app.theme.palette import LIGHT
+from trainer_core.system import program_files
 
 IconName = Literal[
     "start", "pause", "resume", "stop", "close", "fits", "tight", "does_not_fit", "advice", "memory", "again", "up",
     "down", "queue", "eye", "ring", "here", "dots", "unfold", "back", "forward",
 ]  # fmt: skip
 RunIndicator = Literal["working", "paused", "bad", "done"]  # badges of the tray icon
-_FOLDER: Final = Path(__file__).resolve().parents[2] / "assets" / "icons"
+_FOLDER: Final = program_files.ROOT / "assets" / "icons"
 _ICON_SIZE: Final = 16
 _BADGE_COLOURS: Final[dict[RunIndicator, str]] = {
     "working": LIGHT.accent, "paused": LIGHT.warn, "bad": LIGHT.bad, "done": LIGHT.good,

@@ -22,13 +22,12 @@ from trainer_core.remote import keeper, ssh
 from trainer_core.remote.ssh import Connection
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.system import files, yaml_files
+from trainer_core.system import files, program_files, yaml_files
 
 DEFAULT_FOLDER: Final = "~/traindeck"
 _PROGRAM: Final = (
     "app", "launcher", "presets", "trainer_core", "train_gpu.py", "train_gpu.sh", "pyproject.toml", "constraints.txt",
 )  # fmt: skip
-_PROGRAM_ROOT: Final = Path(__file__).resolve().parents[2]
 _FETCHING: Final = ".fetching"  # folder of incomplete files in a run
 _MIN_PYTHON: Final = (3, 6)  # of the launcher, which finds or asks for a newer one
 _NEEDED_GIB: Final = (3, 8)  # for an installation; with CUDA
@@ -79,7 +78,7 @@ class RemoteHost:
         """
         found, key = self._found, ""
         if not found["own"]:
-            program = list(_list_files(_PROGRAM_ROOT, _PROGRAM, _hash))
+            program = list_program()
             key = _set_key(program)
         if found["installed"] and key == found["key"]:
             return
@@ -193,6 +192,12 @@ class RemoteHost:
                 _localize(file, paths)
             files.replace(file, target)
         files.remove_tree(area)
+
+
+def list_program() -> list[FileToSend]:
+    """Files that make Traindeck on another machine, named as in the repository."""
+    listed = (file for name in _PROGRAM for file in _list_files(program_files.parent_of(name), [name], _hash))
+    return [file for file in listed if not file.name.startswith(f"trainer_core/{program_files.WHEEL_FOLDER}/")]
 
 
 def _list_files(root: Path, names: Sequence[str], digest: Callable[[Path], str]) -> Iterator[FileToSend]:

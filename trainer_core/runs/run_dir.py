@@ -31,7 +31,7 @@ from trainer_core import protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import checkpoint_dir, file_locks
-from trainer_core.system import files, yaml_files
+from trainer_core.system import files, program_files, yaml_files
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
 _STATE_BY_REASON: Final[dict[protocol.DoneReason, RunState]] = {
@@ -44,9 +44,11 @@ _TAIL_BYTES: Final = 256 * 1024
 
 
 def home() -> Path:
-    """Folder of runs/ and cache/: `TRAINDECK_HOME`, else Traindeck's own."""
+    """Folder of runs/, cache/ and logs/: `TRAINDECK_HOME`, else the clone; `~/Traindeck` if installed by pip."""
     chosen = os.environ.get("TRAINDECK_HOME")
-    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parents[2]
+    if chosen:
+        return Path(chosen).resolve()
+    return Path.home() / "Traindeck" if program_files.IS_INSTALLED else program_files.ROOT
 
 
 def runs_root() -> Path:

@@ -15,18 +15,20 @@ from typing import Final
 
 import psutil
 
+from trainer_core.system import program_files
+
 _KILLED: Final = -9
 _NO_MEMORY: Final = (0xC0000017, 0xC000012D)  # Windows: STATUS_NO_MEMORY, STATUS_COMMITMENT_LIMIT
 _NICER: Final = 5  # nice value: a third of a contended processor
-_CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Environment in which a child finds this package from any folder. Start it with `-P`, too: modules in the current
-    folder must not shadow packages.
+    """Environment in which a child in Python finds this package from any folder, in UTF-8 mode. Start it with `-P`,
+    too: modules in the current folder must not shadow packages.
     """
-    python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": python_path, **changes}
+    own = "" if program_files.IS_INSTALLED else str(program_files.ROOT)  # site-packages come after the standard library
+    python_path = os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1", **changes}
 
 
 def lower_priority() -> None:

@@ -97,7 +97,7 @@ def _start_child(name: str, run_path: Path, step: int) -> subprocess.Popen[bytes
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**_ENVIRONMENT, **child_process.environment(PYTHONUTF8="1")},
+        env={**_ENVIRONMENT, **child_process.environment()},
         # Own session: Ctrl+C does not reach it, and it has no terminal to ask for a log-in.
         start_new_session=os.name != "nt",
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),

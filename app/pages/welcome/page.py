@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -34,6 +33,7 @@ from app.widgets.basic import (
 from app.window.main_window import MainWindow
 from trainer_core import presets
 from trainer_core.presets import Preset
+from trainer_core.system.doctor.finding import SETUP_COMMAND
 
 if TYPE_CHECKING:
     from app.services.gpu_probe import GpuProbe
@@ -198,7 +198,7 @@ class WelcomePage(TranslatableWidget):
             return ""
         return tr(
             problem,
-            command="train_gpu.bat setup" if os.name == "nt" else "./train_gpu.sh setup",
+            command=SETUP_COMMAND,
             driver=machine.driver_version or "",
             gpu=machine.gpus[0].name if machine.gpus else "",
         )

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from trainer_core.messages import Value
+from trainer_core.system.program_files import IS_INSTALLED, PROGRAM
 
 ProbeResults = list[dict[str, Any]]
 
 WINDOWS: Final = os.name == "nt"
 GIB: Final = 2**30
-SETUP_COMMAND: Final = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
-REPAIR_COMMAND: Final = f"{SETUP_COMMAND} --torch auto"
+_PIP_COMMAND: Final = (  # README.md explains ./traindeck and BUILD
+    "pip install --force-reinstall ./traindeck --extra-index-url https://download.pytorch.org/whl/BUILD"
+)
+SETUP_COMMAND: Final = _PIP_COMMAND if IS_INSTALLED else f"{PROGRAM} setup"
+REPAIR_COMMAND: Final = _PIP_COMMAND if IS_INSTALLED else f"{SETUP_COMMAND} --torch auto"
 """Installs the torch build for the driver and GPU."""
 
 

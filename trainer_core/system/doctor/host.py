@@ -30,6 +30,7 @@ from trainer_core.system.doctor.finding import (
     problem,
 )
 from trainer_core.system.hardware import MachineInfo
+from trainer_core.system.program_files import IS_INSTALLED, PROGRAM
 
 # Each torch requires one series of Triton: 2.13 requires 3.7 (github.com/triton-lang/triton-windows, issue 42).
 _WINDOWS_TRITON: Final = '"triton-windows>=3.7,<3.8"'
@@ -42,8 +43,8 @@ def check_python() -> list[Finding]:
         found.append(problem("doctor.python_version", version=version, command=SETUP_COMMAND))
     if bits != 64:
         found.append(problem("doctor.python_bits", bits=bits, command=SETUP_COMMAND))
-    if sys.prefix == sys.base_prefix:
-        found.append(note("doctor.no_venv", launcher=SETUP_COMMAND.partition(" ")[0]))
+    if sys.prefix == sys.base_prefix and not IS_INSTALLED:
+        found.append(note("doctor.no_venv", launcher=PROGRAM))
     return found
 
 
