@@ -409,8 +409,6 @@ class Controller(QObject):
             self.window.export.shutdown()
         if self.installer is not None:
             self.installer.shutdown()
-        if not self.window.close_allowed:  # the first call
-            installation.changed.disconnect()
         self.help_controller.shutdown()
         self.desktop_status.hide()
         QGuiApplication.setQuitOnLastWindowClosed(True)

@@ -151,17 +151,17 @@ class InstallationCard(FittingCard):
             announce(self, job.failure or title)
 
     def _show_progress(self) -> None:
-        """Amount, speed and time left of the download; a busy indicator before it and while packages are verified."""
+        """Amount, speed and time left of the download; a busy indicator before and after it."""
         job, progress = self._job, self._job.progress
-        is_busy = job.state == "running" and (progress is None or bool(job.stage and job.stage.stage == "verify"))
+        is_loading = job.state == "running" and progress is not None and progress.done < progress.total
         fraction = progress.done / progress.total if progress and progress.total else 0.0
-        show_fraction(self.progress, None if is_busy else fraction)
+        show_fraction(self.progress, None if job.state == "running" and not is_loading else fraction)
         parts = []
         if progress is not None:
             parts.append(formatting.format_progress(progress.done, progress.total, "bytes"))
-            if job.state == "running" and progress.rate is not None:
+            if is_loading and progress.rate is not None:
                 parts.append(_format_rate(progress.rate))
-            if job.state == "running" and progress.eta_s is not None:
+            if is_loading and progress.eta_s is not None:
                 parts.append(tr("window.time_left", time=formatting.format_duration(progress.eta_s)))
         set_text_if_changed(self.amount, "  ·  ".join(parts))
 

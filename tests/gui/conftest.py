@@ -149,6 +149,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
             process.shutdown(grace_s=0.1)
         controller.shutdown()
         shiboken6.delete(controller.window)  # or every later style sheet polishes it again
+        shiboken6.delete(controller)  # or it receives what later tests install
     for widget in qapp.topLevelWidgets():  # the same for menus that pyqtgraph does not delete
         if isinstance(widget, QMenu):
             widget.deleteLater()
