@@ -170,8 +170,8 @@ def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
     controller = open_run(make_window, qtbot, home)
     window = controller.window
     window.show_page("plots")
-    markers = window.plots.charts["loss"].canvas._markers["bad_step"]
-    qtbot.waitUntil(lambda: list(markers.getData()[0]) == [297.0])
+    markers = window.plots.charts["loss"].canvas._markers
+    qtbot.waitUntil(lambda: "bad_step" in markers and list(markers["bad_step"].getData()[0]) == [297.0])
     assert "bad step" in window.plots.charts["loss"].legend.summary()
 
 

@@ -98,6 +98,8 @@ def test_hidden_curves_stay_hidden_with_new_points_another_theme_and_language(
     monkeypatch.setattr(texts, "_language", "zh")
     page.retranslate()
     settle(qtbot, page)
+    [line] = [item for key, item in canvas(page, "loss")._curves.items() if key.style == "line"]
+    assert line.opts["pen"].color().name() == DARK.curve_a
     assert curves(page, "loss") == {"train_loss line", "train_loss faint"}
     assert hidden(page.charts["loss"].legend) == ["评估"]
     show(qtbot, page, build_store())  # another run

@@ -66,7 +66,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self._box = ZoomBox(enableMenu=False)
         super().__init__(parent=parent, viewBox=self._box, axisItems=self._axes)
         self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
-        self._styles: dict[CurveKey, tuple[Palette, float, bool]] = {}  # of the curves: palette, line width, dots
+        self._painted: dict[CurveKey, tuple[object, object]] = {}  # version and style of each curve
         self._markers: dict[MarkerKind, Any] = {}  # pg.ScatterPlotItem
         self._full_ranges = [(0.0, 1.0), (0.0, 1.0)]  # of the x and the y axis
         self._set_ranges = [(0.0, 1.0), (0.0, 1.0)]  # by `_set_range`
@@ -89,23 +89,28 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
 
     # --- content -----------------------------------------------------------------------------------
 
-    def set_curves(self, curves: Sequence[tuple[CurveKey, Array, Array]]) -> None:
-        """Show these curves (x, y), the first in front. Areas are stacked, the first at the bottom."""
-        for key in self._curves.keys() - {key for key, _, _ in curves}:
+    def set_curves(self, curves: Sequence[tuple[CurveKey, object, Array, Array]]) -> None:
+        """Show these curves (x, y), the first in front. Areas are stacked, the first at the bottom. The second element
+        changes with the data: pyqtgraph downsamples each curve that is set again."""
+        for key in self._curves.keys() - {key for key, *_ in curves}:
             self.removeItem(self._curves.pop(key))
-            del self._styles[key]
-        below = np.zeros(1)
-        for layer, (key, x, y) in enumerate(curves):
+            del self._painted[key]
+        below, stack = np.zeros(1), tuple[object, ...]()
+        for layer, (key, version, x, y) in enumerate(curves):
             if key not in self._curves:
                 self._curves[key] = self._add_curve(key.style == "area")
             if key.style == "area":
                 y = below = np.nan_to_num(y) + below
+                version = stack = (*stack, version)
             self._curves[key].setZValue(-layer)
             width = self.devicePixelRatioF() if len(x) <= _MAX_THICK_POINTS else 1.0  # in device pixels
             style = (self._palette, width, len(x) <= _MAX_DOTTED_POINTS)
-            is_new = self._styles.get(key) != style
-            self._styles[key] = style
-            self._curves[key].setData(x, y, **self._style_options(key, width, dotted=style[-1]) if is_new else {})
+            old_version, old_style = self._painted.get(key, (None, None))
+            if style != old_style:
+                self._curves[key].setData(x, y, **self._style_options(key, width, dotted=style[-1]))
+            elif version != old_version:
+                self._curves[key].setData(x, y)
+            self._painted[key] = (version, style)
 
     def _style_options(self, key: CurveKey, width: float, *, dotted: bool) -> dict[str, Any]:
         color = self._color(key.color)
@@ -131,6 +136,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def show_markers(self, kind: MarkerKind, color: str, x: Array, y: Array) -> None:
         """Replace the markers of a kind by those in the visible range, at most 200."""
         if kind not in self._markers:
+            if not x.size:
+                return
             symbol, size = _SYMBOLS[kind]
             self._markers[kind] = pg.ScatterPlotItem(symbol=symbol, size=size)
             self._markers[kind].setZValue(10)

@@ -170,9 +170,13 @@ class PlotPainter(QObject):
         spec = plot_specs.get_spec(name)
         canvas.set_log(view.log and name == "loss")
         canvas.set_x_range(view.low, view.high, view.full_range, is_time=view.axis == "time")
-        shown = (curve for curve in curves if not self.is_hidden(name, curve.entry_key, curve.run))
-        points = [(curve.key, *view.points(curve)) for curve in shown]
-        canvas.set_curves([(key, x, y if spec.scale == 1.0 else spec.scale * y) for key, x, y in points])
+        points = []
+        for curve in curves:
+            if not self.is_hidden(name, curve.entry_key, curve.run):
+                version = (curve.store, curve.store.version(curve.series), view.axis, view.smoothing_of(curve))
+                x, y = view.points(curve)
+                points.append((curve.key, version, x, y if spec.scale == 1.0 else spec.scale * y))
+        canvas.set_curves(points)
         zoom = self.y_zooms.get(name)
         canvas.set_y_range(zoom, clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
         for kind, color, _, entry in spec.markers:
