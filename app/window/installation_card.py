@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QStandardItemModel, QTextCursor
 from PySide6.QtWidgets import QProgressBar, QTextBrowser, QWidget
 
 from app.core.installation import installation
@@ -106,6 +106,7 @@ class InstallationCard(FittingCard):
         """Show the state of the job."""
         job, is_open = self._job, self._job.state not in ("offered", "finished")
         has_mirrors = bool(job.mirrors) or job.is_measuring
+        held = self.window().focusWidget()
         for widget, is_shown in (
             (self.progress, is_open),
             (self.amount, is_open),
@@ -123,6 +124,9 @@ class InstallationCard(FittingCard):
             (self.restart, job.needs_restart),
         ):
             widget.setVisible(is_shown)
+        if held in (self.choose_mirror, self.switch) and held.isHidden():  # Qt would select a widget far away
+            successors = (self.mirrors, self.restart, self.close_button)
+            next((widget for widget in successors if not widget.isHidden()), self).setFocus()
         set_text_if_changed(self.failure, job.failure)
         if job.state in _SWITCH_TEXTS:
             set_text_if_changed(self.switch, tr(_SWITCH_TEXTS[job.state]))
@@ -177,13 +181,15 @@ class InstallationCard(FittingCard):
 
     def _show_mirrors(self) -> None:
         """List the mirrors as they are measured."""
-        combo, found = self.mirrors, self._job.mirrors
+        combo, model, found = self.mirrors, self.mirrors.model(), self._job.mirrors
+        assert isinstance(model, QStandardItemModel)
         if combo.count() > len(found):
             combo.clear()
         for mirror in found[combo.count() :]:
             combo.addItem("", mirror.name)
         for row, mirror in enumerate(found):
             combo.setItemText(row, _format_mirror(mirror))
+            model.item(row).setEnabled(mirror.rate > 0)
         is_measuring, used = self._job.is_measuring, self._job.mirror
         combo.setPlaceholderText(tr("installation.measuring" if is_measuring else "installation.choose_mirror"))
         combo.setCurrentIndex(-1 if is_measuring or used is None else combo.findData(used))
@@ -219,7 +225,7 @@ class _LogDialog(TextDialog):
 
 
 def _format_rate(rate: float) -> str:
-    return tr("installation.rate", amount=formatting.format_bytes(rate))
+    return tr("installation.rate", amount=formatting.format_file_size(rate))
 
 
 def _format_mirror(mirror: Mirror) -> str:

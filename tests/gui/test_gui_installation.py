@@ -128,12 +128,14 @@ def test_a_measured_mirror_is_chosen_and_setup_continues_from_it(
     click(qtbot, card.choose_mirror)
     qtbot.waitUntil(lambda: len(setup.calls) == 2)
     assert setup.calls[1][0] == ["setup", "--output", "json", "--mirrors"]
-    setup.emit_mirror("mirror", name="", label="PyPI", rate=0.0)
+    setup.emit_mirror("mirror", name="", label="PyPI", rate=0.5 * MIB)
+    setup.emit_mirror("mirror", name="gone", label="Gone", rate=0)
     setup.emit_mirror("mirror", name="tsinghua", label="Tsinghua", rate=11.0 * MIB)
     setup.emit_mirror("end", code=0)
     qtbot.waitUntil(lambda: card.mirrors.currentIndex() == 0)
-    assert [card.mirrors.itemText(row) for row in range(2)] == ["PyPI  ·  no response", "Tsinghua  ·  11 MiB/s"]
-    assert card.mirrors.currentText() == "PyPI  ·  no response"
+    texts = [card.mirrors.itemText(row) for row in range(3)]
+    assert texts == ["PyPI  ·  512.0 KiB/s", "Gone  ·  no response", "Tsinghua  ·  11 MiB/s"]
+    assert card.window().focusWidget() is card.mirrors
     qtbot.keyClick(card.mirrors, Qt.Key.Key_Down)
     qtbot.waitUntil(lambda: len(setup.calls) == 3)
     assert setup.calls[2][0] == ["setup", "--output", "json", "--mirror", "tsinghua"]
