@@ -31,12 +31,13 @@ from launcher.choices import get_choices, setup_reason
 from launcher.environment import current_environment, new_environment, previous_environment
 from launcher.failures import SetupError
 from launcher.locking import setup_lock
-from launcher.messages import message, print_and_log, print_message
+from launcher.messages import EVENTS, emit, message, print_and_log, print_message
+from launcher.mirrors import measure_mirrors
 from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
 from launcher.starting import exec_command, run_checks, start_window
-from launcher.updating import ensure_environment, recover_switch
+from launcher.updating import ensure_environment, ensure_window, recover_switch
 
 
 def main(argv: "list[str]") -> int:
@@ -51,17 +52,29 @@ def main(argv: "list[str]") -> int:
         # The trainer's own help follows.
         called = "train_gpu.bat" if places.WINDOWS else "./train_gpu.sh"
         print((__doc__ or "").split("\n\n")[1].replace("train_gpu.py", called) + "\n", flush=True)
+    if command == "setup" and "json" in argv:
+        send_events_to_stdout()
+    code, failure = 0, ""
     try:
-        return uninstall(argv[1:]) if command == "uninstall" else start(command, argv)
+        code = uninstall(argv[1:]) if command == "uninstall" else start(command, argv)
     except SetupError as error:
+        code, failure = error.code, str(error)
         print_and_log(message("launcher.error", error=error))
-        return error.code
     except OSError as error:
-        print_and_log(message("launcher.not_writable", error=error, folder=places.ROOT))
-        return 7 if error.errno == 28 else 1
+        code = 7 if error.errno == 28 else 1
+        failure = message("launcher.not_writable", error=error, folder=places.ROOT)
+        print_and_log(failure)
     except KeyboardInterrupt:
-        print_and_log(message("launcher.interrupted"))
-        return 130
+        code, failure = 130, message("launcher.interrupted")
+        print_and_log(failure)
+    emit("end", code=code, text=failure, restart=not code and new_environment().folder.exists())
+    return code
+
+
+def send_events_to_stdout() -> None:
+    """Send events of the setup to the window, and everything else that is printed to stderr."""
+    EVENTS.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
 
 
 def start(command: str, argv: "list[str]") -> int:
@@ -74,6 +87,11 @@ def start(command: str, argv: "list[str]") -> int:
             recover_switch()
     if sys.version_info < OLDEST_PYTHON and setup_reason(current_environment(), choices, dev):
         return exec_command([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
+    if "--mirrors" in argv[1:] and command == "setup":
+        measure_mirrors()
+        return 0
+    if not argv and ensure_window(choices):
+        return start_window()
     as_wanted = ensure_environment(choices, dev, requested=command == "setup")
     if command == "setup":
         if as_wanted:

@@ -10,11 +10,12 @@ from launcher import places
 from launcher.environment import Environment
 from launcher.failures import SetupError
 from launcher.messages import message
+from launcher.mirrors import MIRRORS, find_mirror
 from launcher.places import read_json, write_json
-from launcher.torch_builds import MIRRORS, TORCH_TAGS, choose_torch, driver_present, find_mirror, query_driver
+from launcher.torch_builds import TORCH_TAGS, choose_torch, driver_present, query_driver
 
 # Also environment variables: TRAINDECK_NAME.
-CHOICE_NAMES = ("torch", "mirror", "python", "constraints", "environment")
+CHOICE_NAMES = ("torch", "mirror", "python", "constraints", "environment", "keep_downloads")
 
 
 def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
@@ -26,6 +27,9 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
     parser.add_argument("--python", help="the Python (3.11 to 3.13) to build .venv with; auto: search")
     parser.add_argument("--constraints", help="a file of version pins that override constraints.txt; none: forget")
     parser.add_argument("--environment", help="the folder of .venv; here: Traindeck's folder; auto: where paths fit")
+    parser.add_argument("--keep-downloads", choices=("yes", "no"), help="keep wheels, to repair without a network")
+    parser.add_argument("--output", choices=("text", "json"), help="json: events for the window, on stdout")
+    parser.add_argument("--mirrors", action="store_true", help="measure the mirrors and stop")
     parser.add_argument("--dev", action="store_true", help="also install the tools of the tests")
     given = vars(parser.parse_args(arguments or []))
     overriding = os.environ.get("TRAINDECK_ENVIRONMENT")

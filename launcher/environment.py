@@ -42,16 +42,14 @@ class Environment:
         match = re.search(r"^__version__ *= *['\"](.+?)['\"]", text, re.MULTILINE)
         return match.group(1) if match else ""
 
-    def incomplete_reason(self) -> "str | None":
-        """Return why the packages are incomplete, or None. pip writes INSTALLER after all other files."""
-        site = self.site_packages
-        for info in site.glob("*.dist-info"):
-            if not (info / "INSTALLER").exists():
-                return message("launcher.reason.half_installed", name=info.name)
-        leftover = next(iter(site.glob("~*")), None)
-        if leftover:
-            return message("launcher.reason.half_removed", name=leftover.name)
-        whole_pip = next(iter(site.glob("pip-*.dist-info/INSTALLER")), None)  # ensurepip may have been interrupted
+    def incomplete_package(self) -> str:
+        """Name of a package whose installation was interrupted, or empty: INSTALLER is written last."""
+        infos = self.site_packages.glob("*.dist-info")
+        return next((info.name for info in infos if not (info / "INSTALLER").exists()), "")
+
+    def pip_problem(self) -> "str | None":
+        """Return why its pip cannot be used, or None: ensurepip may have been interrupted."""
+        whole_pip = next(iter(self.site_packages.glob("pip-*.dist-info/INSTALLER")), None)
         return None if whole_pip else message("launcher.reason.no_pip")
 
     def python_version(self) -> str:
@@ -75,7 +73,7 @@ class Environment:
 
     def is_usable(self) -> bool:
         """Whether setup has completed and the environment is still intact."""
-        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_reason())
+        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_package())
 
 
 def current_environment() -> Environment:

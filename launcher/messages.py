@@ -9,10 +9,11 @@ import os
 import sys
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from launcher import places
 
+EVENTS: "list[TextIO]" = []  # where JSON events go, for the window (`setup --output json`)
 CATALOGUES = Path(__file__).resolve().parents[1] / "trainer_core" / "texts"
 
 
@@ -51,6 +52,15 @@ def print_and_log(text: str, indent: str = "") -> None:
 
 def print_message(text: str, indent: str = "") -> None:
     print(indent + text, file=sys.stderr, flush=True)
+    emit("text", text=indent + text)
+
+
+def emit(event: str, **fields: object) -> None:
+    """Write an event for the window, if it has started this setup. It may have ended meanwhile."""
+    for stream in EVENTS:
+        with contextlib.suppress(OSError):
+            stream.write(json.dumps(dict(fields, type=event)) + "\n")
+            stream.flush()
 
 
 def fit_to_width(text: str, columns: int) -> str:

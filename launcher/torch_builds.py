@@ -11,35 +11,14 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
-from launcher.failures import SetupError
 from launcher.messages import log, message
+from launcher.mirrors import Mirror
 from launcher.places import WINDOWS
 
 # The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
 TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 PYPI_LINUX_TAG = "cu130"  # what PyPI's plain Linux wheel of torch 2.13 is built with; on Windows it is CPU-only
-
-
-class Mirror(NamedTuple):
-    """Replaces PyPI and torch's own index."""
-
-    pypi: str
-    torch: str  # {tag} stands for cpu, cu130 ...; empty: no torch wheels there
-    torch_option: str = "--extra-index-url"
-
-
-NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/{tag}"
-MIRRORS = {
-    "tsinghua": Mirror("https://pypi.tuna.tsinghua.edu.cn/simple", NJU_TORCH),  # has no torch wheels itself
-    "nju": Mirror("https://mirror.nju.edu.cn/pypi/web/simple", NJU_TORCH),
-    # One index for all builds: https://github.com/sjtug/mirror-requests/issues/421
-    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels"),
-    # Flat pages of wheels, which pip reads only as find-links.
-    "aliyun": Mirror(
-        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/{tag}/", "--find-links"
-    ),
-}
 
 
 class Driver(NamedTuple):
@@ -127,18 +106,6 @@ class TorchSource(NamedTuple):
     version: str
     options: "list[str]"
     warning: "str | None" = None
-
-
-def find_mirror(name: str) -> "Mirror | None":
-    """A mirror by name, or PYPI_URL[,TORCH_URL]."""
-    if not name or name == "none":
-        return None
-    if name in MIRRORS:
-        return MIRRORS[name]
-    pypi, _, torch = name.partition(",")
-    if not re.match(r"(https?|file)://", pypi):
-        raise SetupError(message("launcher.unknown_mirror", name=name, mirrors=", ".join(MIRRORS)), 2)
-    return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
 
 
 def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[TorchSource]":

@@ -11,16 +11,23 @@ from pathlib import Path
 
 from launcher import places
 from launcher.choices import setup_fingerprint, setup_reason, torch_change_reason
-from launcher.cloning import clone_environment, rewrite_folder_name
+from launcher.cloning import can_be_cloned, clone_environment
 from launcher.environment import Environment, current_environment, new_environment, previous_environment
 from launcher.environment_processes import processes_using
 from launcher.failures import SetupError
 from launcher.folders import remove_environment, remove_if_unused, rename_environment, restore_programs
 from launcher.locking import setup_lock
 from launcher.messages import log, message, print_and_log, print_message
-from launcher.packages import can_load_window
+from launcher.packages import can_load_window, window_requirements
 from launcher.places import WINDOWS, read_json, write_json
-from launcher.setting_up import create_environment, install_packages, mark_complete, python_problem, set_up
+from launcher.setting_up import (
+    create_environment,
+    install_packages,
+    mark_complete,
+    python_problem,
+    set_up,
+    set_up_window,
+)
 
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
@@ -57,6 +64,20 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
             set_up(current_environment(), choices, dev)
         remove_if_unused(new_environment())
         return True
+
+
+def ensure_window(choices: "dict[str, str]") -> bool:
+    """At the first start, install only what the window needs: it shows how the rest is installed. Returns whether the
+    rest is missing."""
+    env = current_environment()
+    if env.state.get("complete") or not window_requirements():
+        return False
+    with setup_lock():
+        env = current_environment()
+        if not env.state.get("window") or not env.python_version():
+            announce_setup(env, message("launcher.reason.first_start"))
+            set_up_window(env, choices, dev=False)
+    return True
 
 
 def update_reason(choices: "dict[str, str]", dev: bool, requested: bool) -> "str | None":
@@ -105,20 +126,21 @@ def prepare_update(wish: str, choices: "dict[str, str]", dev: bool) -> None:
     """Create .venv.new from the files of .venv, install what has changed, and verify it."""
     old, new = current_environment(), new_environment()
     wait_for_installer()
-    if new.state.get("wish") != wish or python_problem(new, choices["python"]) or new.incomplete_reason():
+    if new.state.get("wish") != wish or python_problem(new, choices["python"]):
         remove_environment(new)
         unfit = python_problem(old, choices["python"])
         if unfit:
             print_and_log(message("launcher.recreating", reason=unfit), indent="  ")
-            create_environment(new, choices["python"])
-        else:
+        is_clone = not unfit and can_be_cloned(old)
+        if is_clone:
             clone_environment(old, new)
-        made_of = {} if unfit else old.state
+        else:
+            create_environment(new, choices["python"])
+        made_of = old.state if is_clone else {}
         new.write_state(dict(made_of, complete=False, wish=wish))  # written last: the copy is complete
     install_packages(new, choices, dev)
     if not can_load_window(new) and can_load_window(old):
         raise SetupError(message("launcher.window_unloadable", log=places.LOG))
-    rewrite_folder_name(new, old.folder.name)
     mark_complete(new, choices)
 
 

@@ -14,6 +14,7 @@ from launcher import (
     choices,
     failures,
     locking,
+    mirrors,
     packages,
     places,
     processes,
@@ -39,7 +40,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
     monkeypatch.setattr(places, "WINDOWS", False)
+    monkeypatch.setattr(places, "DOWNLOADS", tmp_path / ".venv-setup" / "downloads")
+    monkeypatch.setattr(places, "PACKED_WHEELS", tmp_path / "wheels")
     monkeypatch.setenv("TRAINDECK_LANG", "en")
+    monkeypatch.setenv("TRAINDECK_UV", "none")
     for name in (*choices.CHOICE_NAMES, "home"):
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
     return tmp_path
@@ -236,20 +240,20 @@ def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() 
 
 
 def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
-    for name, mirror in torch_builds.MIRRORS.items():
-        sources = torch_builds.torch_sources("cu126", "2.13.0", torch_builds.find_mirror(name), "win32")
+    for name, mirror in mirrors.MIRRORS.items():
+        sources = torch_builds.torch_sources("cu126", "2.13.0", mirrors.find_mirror(name), "win32")
         assert mirror.torch.replace("{tag}", "cu126") in sources[0].options
         assert all(["--index-url", mirror.pypi] == source.options[:2] for source in sources)
 
 
 def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
-    assert torch_builds.find_mirror("") is None
-    assert torch_builds.find_mirror("https://pypi.lab/simple") == torch_builds.Mirror("https://pypi.lab/simple", "")
-    mirror = torch_builds.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+    assert mirrors.find_mirror("") is None
+    assert mirrors.find_mirror("https://pypi.lab/simple") == mirrors.Mirror("https://pypi.lab/simple", "")
+    mirror = mirrors.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
     assert mirror is not None
     assert mirror.torch == "https://wheels.lab/whl/{tag}"
     with pytest.raises(failures.SetupError, match="tsinghua"):
-        torch_builds.find_mirror("tsingua")
+        mirrors.find_mirror("tsingua")
 
 
 # --- setup --------------------------------------------------------------------------------------
@@ -280,26 +284,22 @@ def test_the_fingerprint_changes_with_every_input_of_a_setup(monkeypatch: pytest
 def test_a_package_without_the_installer_file_is_incomplete(tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "pip").mkdir(parents=True)
-    assert current_environment().incomplete_reason() == message("launcher.reason.no_pip"), (
+    assert current_environment().pip_problem() == message("launcher.reason.no_pip"), (
         "the folder exists before pip is complete"
     )
     (site / "pip-24.0.dist-info").mkdir()
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
     (site / "numpy-2.4.6.dist-info").mkdir()
-    assert "numpy" in str(current_environment().incomplete_reason())
-    (site / "numpy-2.4.6.dist-info" / "INSTALLER").touch()
-    assert current_environment().incomplete_reason() is None
-    (site / "~umpy").mkdir()
-    assert "~umpy" in str(current_environment().incomplete_reason())
+    assert current_environment().pip_problem() is None
+    assert current_environment().incomplete_package() == "numpy-2.4.6.dist-info"
+    assert packages.installed_versions(current_environment()) == {"pip": "24.0"}
+    assert current_environment().incomplete_package() == ""
 
 
 def test_user_constraints_override_those_of_the_project_and_the_torch_build_overrides_both(tmp_path: Path) -> None:
-    (tmp_path / ".venv").mkdir()
     user_file = tmp_path / "user.txt"
     user_file.write_text("# user\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
-    written = Path(packages.write_constraints(current_environment(), str(user_file), "torch===2.13.0+cpu")).read_text(
-        encoding="utf-8"
-    )
+    written = packages.write_constraints(tmp_path, str(user_file), "torch===2.13.0+cpu").read_text(encoding="utf-8")
     pins = [line for line in written.splitlines() if not line.startswith("#")]
     assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
 

@@ -47,13 +47,13 @@ def test_errors_of_tools_and_their_advice_are_translated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
-    error = failures.tool_error(message("launcher.torch_not_installed", version="2.13.0"), "ERROR: {no} No space left")
+    error = failures.tool_error(message("launcher.packages_not_installed"), "ERROR: {no} No space left")
     assert message("launcher.update_failed", error=error).splitlines()[:3] == [
-        "更新失败，现有环境仍可使用。无法安装 PyTorch 2.13.0：",
+        "更新失败，现有环境仍可使用。无法安装软件包：",
         "    ERROR: {no} No space left",
         "磁盘已满。请腾出几 GB 空间，然后重新启动。",
     ]
-    assert error.summary == "无法安装 PyTorch 2.13.0： 磁盘已满。请腾出几 GB 空间，然后重新启动。"
+    assert error.summary == "无法安装软件包： 磁盘已满。请腾出几 GB 空间，然后重新启动。"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""Mirrors of PyPI and of torch's own index, and how fast they answer."""
+
+import contextlib
+import re
+import urllib.parse
+from typing import NamedTuple
+
+from launcher.downloads import measure_rate, open_url
+from launcher.failures import SetupError
+from launcher.messages import emit, message, print_message
+from launcher.uv import configured_sources
+
+PYPI = "https://pypi.org/simple"
+MEASURED_PACKAGE = "numpy"  # large enough, and everywhere
+
+
+class Mirror(NamedTuple):
+    """Replaces PyPI and torch's own index."""
+
+    pypi: str
+    torch: str  # {tag} stands for cpu, cu130 ...; empty: no torch wheels there
+    torch_option: str = "--extra-index-url"
+
+
+NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/{tag}"
+MIRRORS = {
+    "tsinghua": Mirror("https://pypi.tuna.tsinghua.edu.cn/simple", NJU_TORCH),  # has no torch wheels itself
+    "nju": Mirror("https://mirror.nju.edu.cn/pypi/web/simple", NJU_TORCH),
+    # One index for all builds: https://github.com/sjtug/mirror-requests/issues/421
+    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels"),
+    # Flat pages of wheels, which pip reads only as find-links.
+    "aliyun": Mirror(
+        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/{tag}/", "--find-links"
+    ),
+}
+
+
+def find_mirror(name: str) -> "Mirror | None":
+    """A mirror by name, or PYPI_URL[,TORCH_URL]."""
+    if not name or name == "none":
+        return None
+    if name in MIRRORS:
+        return MIRRORS[name]
+    pypi, _, torch = name.partition(",")
+    if not re.match(r"(https?|file)://", pypi):
+        raise SetupError(message("launcher.unknown_mirror", name=name, mirrors=", ".join(MIRRORS)), 2)
+    return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
+
+
+def measure_mirrors() -> None:
+    """Print bytes per second of each mirror, and of the source that is used without one."""
+    options = configured_sources().options
+    configured = options[options.index("--default-index") + 1] if "--default-index" in options else PYPI
+    for name, index in [("", configured), *((name, mirror.pypi) for name, mirror in MIRRORS.items())]:
+        url = find_wheel(index)
+        rate = measure_rate(url) if url else 0.0
+        label = name or message("launcher.source.configured")
+        emit("mirror", name=name, label=label, rate=round(rate))
+        print_message(message("launcher.mirror_rate", name=label, rate=rate / 1e6))
+
+
+def find_wheel(index: str) -> str:
+    """URL of the last wheel of a package in an index (PEP 503), or empty."""
+    page = f"{index.rstrip('/')}/{MEASURED_PACKAGE}/"
+    with contextlib.suppress(OSError, ValueError), open_url(page, {}) as answer:
+        links = re.findall(r'href="([^"]+\.whl)', answer.read().decode("utf-8", "replace"))
+        return urllib.parse.urljoin(page, links[-1]) if links else ""
+    return ""
