@@ -3,6 +3,7 @@
 
     train_gpu.py                     the window
     train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
+    train_gpu.py pack FILE.zip       Traindeck with all packages, for a machine without internet (pack --help)
     train_gpu.py shortcut            a shortcut in the menu (Linux) and on the desktop
     train_gpu.py uninstall [options] remove what Traindeck created, after confirmation (uninstall --help)
     train_gpu.py test [pytest args]  every check of the repository
@@ -33,6 +34,8 @@ from launcher.failures import SetupError
 from launcher.locking import setup_lock
 from launcher.messages import EVENTS, emit, message, print_and_log, print_message
 from launcher.mirrors import measure_mirrors
+from launcher.moving import repair_python
+from launcher.packing import pack
 from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
@@ -56,7 +59,8 @@ def main(argv: "list[str]") -> int:
         send_events_to_stdout()
     code, failure = 0, ""
     try:
-        code = uninstall(argv[1:]) if command == "uninstall" else start(command, argv)
+        own = {"uninstall": uninstall, "pack": pack}
+        code = own[command](argv[1:]) if command in own else start(command, argv)
     except SetupError as error:
         code, failure = error.code, str(error)
         print_and_log(message("launcher.error", error=error))
@@ -85,6 +89,7 @@ def start(command: str, argv: "list[str]") -> int:
     if new_environment().folder.exists() or previous_environment().folder.exists():
         with setup_lock():
             recover_switch()
+    repair_python(current_environment())
     if sys.version_info < OLDEST_PYTHON and setup_reason(current_environment(), choices, dev):
         return exec_command([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
     if "--mirrors" in argv[1:] and command == "setup":

@@ -10,7 +10,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$self")" && pwd -P) || exit 1
 home=$here
 if [ -r "$here/.venv-setup/home.txt" ]; then IFS= read -r home <"$here/.venv-setup/home.txt"; fi
 for python in "$home"/.venv/bin/python "$home"/.venv.old/bin/python "$home"/.venv.new/bin/python \
-    python3 python3.13 python3.12 python3.11 python; do
+    "$here"/.venv-setup/python/cpython-3*/bin/python3 python3 python3.13 python3.12 python3.11 python; do
     # Run it: a name on the PATH may be a shim with nothing behind it. -I keeps foreign variables out.
     if "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1; then
         exec "$python" -I -X utf8 "$here/train_gpu.py" "$@"

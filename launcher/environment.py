@@ -55,7 +55,7 @@ class Environment:
     def python_version(self) -> str:
         """The Python version, found by running it; empty if it is missing or broken."""
         own = "{}.{}".format(*sys.version_info)
-        if Path(sys.prefix) == self.folder and self.has_config_line(f"version = {own}."):  # not replaced by an update
+        if Path(sys.prefix) == self.folder and self.recorded_version() == own:  # not replaced by an update
             return own
         try:
             command = [str(self.python), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
@@ -63,13 +63,20 @@ class Environment:
         except (OSError, ValueError, subprocess.SubprocessError):
             return ""
 
+    def recorded_version(self) -> str:
+        """The Python version that pyvenv.cfg names, such as 3.12; empty if it is missing."""
+        match = re.search(r"^version(?:_info)? = (\d+\.\d+)", self._config(), re.MULTILINE)
+        return match.group(1) if match else ""
+
     def has_config_line(self, words: str) -> bool:
         """Whether pyvenv.cfg has a line that starts with `words`."""
+        return any(line.startswith(words) for line in self._config().splitlines())
+
+    def _config(self) -> str:
         try:
-            lines = (self.folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
+            return (self.folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return False
-        return any(line.startswith(words) for line in lines)
+            return ""
 
     def is_usable(self) -> bool:
         """Whether setup has completed and the environment is still intact."""

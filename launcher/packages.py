@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -90,17 +91,19 @@ def torch_pin() -> str:
 
 
 class Resolver:
-    """Finds the files of packages for an environment, or with uv for another platform (`target`, options of uv)."""
+    """Finds the files of packages. `folder` takes its own files. `target`: for which Python, as options of uv; empty:
+    for the environment in `folder`."""
 
-    def __init__(self, env: Environment, target: "Sequence[str]" = ()) -> None:
-        self.env, self.uv = env, find_uv()
-        self.target = list(target) or ["--python", str(env.python)]
+    def __init__(self, folder: Path, target: "Sequence[str]" = ()) -> None:
+        self.folder, self.uv = folder, find_uv()
+        self.env = Environment(folder)
+        self.target = list(target) or ["--python", str(self.env.python)]
 
     def resolve(
         self, wanted: "list[str]", constraints: "Path | None", options: "Sequence[str]", *extra: str
     ) -> "tuple[list[Package], str]":
         """Return the packages, or none and the output of the tool. `options`: sources, as options of pip."""
-        asked, answer = self.env.folder / "wanted.txt", self.env.folder / "pylock.toml"
+        asked, answer = self.folder / "wanted.txt", self.folder / "pylock.toml"
         asked.write_text("\n".join(wanted) + "\n", encoding="utf-8")
         answer.unlink() if answer.exists() else None
         pins = ["-c", str(constraints)] if constraints else []
@@ -119,11 +122,12 @@ class Resolver:
         code, output = run_logged([*command, *configured, *own], activity, env=env, cwd=str(places.ROOT))
         return ([] if code else read_lock(answer)), output
 
-    def find_torch(self, tag: str, mirror: str) -> TorchSource:
+    def find_torch(self, tag: str, mirror: str, system: str = sys.platform) -> TorchSource:
         """Return the first source that has exactly this build of torch."""
         tried: list[str] = []
         answers: dict[str, tuple[list[Package], str]] = {}
-        for source in [packed_source()] if is_packed() else torch_sources(tag, torch_pin(), find_mirror(mirror)):
+        online = torch_sources(tag, torch_pin(), find_mirror(mirror), system)
+        for source in [packed_source()] if is_packed() else online:
             key = str((source.version, source.options))
             if key not in answers:
                 # === compares text: torch==2.13.0 would also take 2.13.0+cpu, which counts as newer.
@@ -291,6 +295,14 @@ def fetch_and_install(env: Environment, parts: "list[tuple[str, list[Package]]]"
                 env.write_state(dict(env.state, window=True))
     if not keep:
         shutil.rmtree(str(folder), ignore_errors=True)
+
+
+def fetch(packages: "list[Package]") -> "list[Path]":
+    """Download packages and keep them."""
+    remote = [one.file for one in packages if one.path is None]
+    with Downloads(places.DOWNLOADS, remote) as downloads:
+        wait_for(downloads, [file.name for file in remote], sum(file.size for file in remote))
+        return [one.path or downloads.futures[one.file.name].result() for one in packages]
 
 
 def wait_for(downloads: Downloads, names: "list[str]", total: int) -> None:

@@ -75,16 +75,21 @@ def private_folder(folder: Path) -> Path:
 
 
 def write_home_file() -> None:
-    """Write the environment home to home.txt, for train_gpu.bat and train_gpu.sh.
+    """Write the environment home to home.txt, for train_gpu.bat and train_gpu.sh, unless it is Traindeck's own folder.
 
     LOCALAPPDATA stays a variable: it may have characters that the code page of the console lacks.
     """
     STATE_FOLDER.mkdir(exist_ok=True)
+    file = STATE_FOLDER / "home.txt"
+    if environment_home() == ROOT:
+        if file.exists():
+            file.unlink()
+        return
     place, local = str(environment_home()), os.environ.get("LOCALAPPDATA", "")
     if WINDOWS and local and place.startswith(local):
         place = "%LOCALAPPDATA%" + place[len(local) :]
     encoding = "oem" if sys.platform == "win32" else "utf-8"
-    (STATE_FOLDER / "home.txt").write_text(f"{place}\n", encoding=encoding, errors="replace")
+    file.write_text(f"{place}\n", encoding=encoding, errors="replace")
 
 
 def runs_home() -> Path:

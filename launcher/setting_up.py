@@ -94,7 +94,7 @@ def install_window(env: Environment, choices: "dict[str, str]", dev: bool) -> No
     """Install what the window needs to open. It has the rest installed."""
     env.write_state(dict(env.state, complete=False, dev=dev))
     constraints = write_constraints(env.folder, choices["constraints"], "torch==" + torch_pin())
-    resolver = Resolver(env)
+    resolver = Resolver(env.folder)
     packages, output = resolver.resolve(window_requirements(), constraints, source_options(choices))
     if not packages:
         raise tool_error(message("launcher.packages_not_installed"), output)
@@ -110,7 +110,7 @@ def install_packages(env: Environment, choices: "dict[str, str]", dev: bool) -> 
         tag, reason = choices["torch"], message("launcher.reason.chosen")
     print_and_log(message("launcher.torch_build", tag=tag, reason=reason), indent="  ")
     emit("stage", stage="resolve", text=message("launcher.activity.resolve"))
-    resolver = Resolver(env)
+    resolver = Resolver(env.folder)
     source = resolver.find_torch(tag, choices["mirror"])
     constraints = write_constraints(env.folder, choices["constraints"], "torch===" + source.version)
     lock, output = resolver.resolve(requirements(dev), constraints, source.options)
@@ -119,7 +119,7 @@ def install_packages(env: Environment, choices: "dict[str, str]", dev: bool) -> 
     own = window_requirements()
     window = resolver.resolve(own, constraints, source.options)[0] if own else []
     wanted = with_sizes(missing(env, lock))
-    announce_download(env, wanted, tag=tag, reason=reason, source=source.label, mirror=choices["mirror"])
+    announce_download(env, wanted, torch=tag, reason=reason, source=source.label, mirror=choices["mirror"])
     keep = choices["keep_downloads"] == "yes"
     fetch_and_install(env, batches(wanted, {one.name for one in window}), keep)
     if tag != "cpu" and "+cu" not in env.torch_version():

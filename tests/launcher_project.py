@@ -98,7 +98,13 @@ class LauncherProject:
     def environment(self, **variables: str) -> dict[str, str]:
         """This environment in English, without settings of pip and Traindeck, with `wheels` as the only index."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
-        env.update(TRAINDECK_UV=UV, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull, TRAINDECK_LANG="en")
+        env.update(
+            TRAINDECK_UV=UV,
+            PIP_NO_INDEX="1",
+            PIP_FIND_LINKS=str(self.wheels),
+            PIP_CONFIG_FILE=os.devnull,
+            TRAINDECK_LANG="en",
+        )
         return {**env, **variables}
 
 

@@ -159,7 +159,6 @@ STEPS = {
     "before the copy is complete": ("os.rename", ".venv.new/traindeck.json"),
     "before pip": ("subprocess.Popen", "'install'"),
     "before verification": ("subprocess.Popen", "import PySide6"),
-    "while scripts are rewritten": ("os.rename", "small.part"),
     "before the switch": ("os.rename", ".venv.old'"),
     "within the switch": ("os.rename", ".venv.new', "),
     "before the previous one is deleted": ("shutil.rmtree", ".venv.old"),
