@@ -20,6 +20,7 @@ for %%n in (.venv .venv.old .venv.new) do (
   call :try "%%n\Scripts\python.exe"
   if defined APART call :try "%APART%\%%n\Scripts\python.exe"
 )
+call :in ".venv-setup\python" cpython-3*
 call :try py.exe -3
 call :try python.exe
 call :in "%LOCALAPPDATA%\Programs\Python" Python3*
@@ -28,10 +29,11 @@ call :in "%SYSTEMDRIVE%\." Python3*
 call :in "%USERPROFILE%\.pyenv\pyenv-win\versions" 3*
 call :in "%APPDATA%\uv\python" cpython-3*
 call :in "%USERPROFILE%" *conda3
+if not defined PY call :download
 if not defined PY (
-  echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
+  echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^). It found none and could not download one.
   echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.
-  call :chinese
+  call :chinese launcher\no_python.zh.txt
   set "CODE=1"
   goto end
 )
@@ -57,11 +59,51 @@ for /d %%d in (%2) do call :try "%%~fd\python.exe"
 popd
 exit /b 0
 
+:download
+rem No Python: uv installs one below .venv-setup. Its wheel is a zip. curl and tar came with Windows 10 in 2018; PowerShell
+rem is the second way. The hash is that of version 0.13.9 (launcher\uv.py); UV_PYTHON_INSTALL_MIRROR is for the Python.
+echo No Python 3.11, 3.12 or 3.13 was found. Downloading one for Traindeck (60 MB).
+call :chinese launcher\get_python.zh.txt
+set "UV=.venv-setup\uv-0.13.9\uv.exe"
+md .venv-setup\uv-0.13.9 2>nul
+for %%m in (https://files.pythonhosted.org https://pypi.tuna.tsinghua.edu.cn https://mirrors.aliyun.com/pypi) do call :uv %%m
+if not exist "%UV%" exit /b 1
+call :python
+if not defined PY if not defined UV_PYTHON_INSTALL_MIRROR (
+  set "UV_PYTHON_INSTALL_MIRROR=https://mirror.nju.edu.cn/github-release/astral-sh/python-build-standalone"
+  call :python
+)
+exit /b 0
+
+:uv
+if exist "%UV%" exit /b 0
+set "URL=%1/packages/dd/ef/ceeabf3631117f7354787d9fb1ffe943899e59ed4b887a696ed547e47e76/uv-0.13.9-py3-none-win_amd64.whl"
+set "SHELL=powershell.exe -NoProfile -Command $ProgressPreference='SilentlyContinue';"
+curl.exe -fsSL --retry 3 --connect-timeout 15 -o .venv-setup\uv.zip %URL% 2>nul ^
+  || %SHELL% [Net.ServicePointManager]::SecurityProtocol='Tls12'; Invoke-WebRequest -UseBasicParsing %URL% -OutFile .venv-setup\uv.zip >nul 2>nul
+set "HASH="
+for /f "skip=1 delims=" %%h in ('certutil.exe -hashfile .venv-setup\uv.zip SHA256 2^>nul') do if not defined HASH set "HASH=%%h"
+if defined HASH set "HASH=%HASH: =%"
+if /i not "%HASH%"=="6a44b2ed8111d2f60d2b92627c5dccda3f7ed7570b18ce115e569cd68c28246b" exit /b 1
+tar.exe -xf .venv-setup\uv.zip -C .venv-setup\uv-0.13.9 --strip-components=2 uv-0.13.9.data/scripts/uv.exe 2>nul
+if not exist "%UV%" (
+  %SHELL% Expand-Archive -Force .venv-setup\uv.zip .venv-setup\uv.part >nul 2>nul
+  move .venv-setup\uv.part\uv-0.13.9.data\scripts\uv.exe "%UV%" >nul 2>nul
+  rd /s /q .venv-setup\uv.part 2>nul
+)
+del .venv-setup\uv.zip
+exit /b 0
+
+:python
+"%UV%" python install 3.12 --no-config --no-bin --no-registry --install-dir .venv-setup\python
+call :in ".venv-setup\python" cpython-3*
+exit /b 0
+
 :chinese
 rem The same in a console that shows Chinese: it reads the file as UTF-8, and goes back to its own code page.
 for /f "tokens=2 delims=:." %%p in ('chcp') do set /a PAGE=%%p
 if not "%PAGE%"=="936" exit /b 0
 chcp 65001 >nul
-type launcher\no_python.zh.txt
+type %1
 chcp %PAGE% >nul
 exit /b 0

@@ -15,11 +15,8 @@ from launcher_project import KILL_BEFORE_EVENT, LauncherProject
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # folder of a supported Python
 SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
-# Locations of installed Pythons that environment variables cannot change.
-HIDDEN = {
-    "train_gpu.bat": [b"%SYSTEMDRIVE%"],
-    "launcher/pythons.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
-}
+# A location of installed Pythons that environment variables cannot change.
+HIDDEN = {"train_gpu.bat": [b"%SYSTEMDRIVE%"]}
 
 # Behaves like Python, but reports another version and its own path as sys.executable.
 OTHER_VERSION = """
@@ -70,7 +67,8 @@ class BatchProject(LauncherProject):
                 text = text.replace(location, b"NOWHERE")
             (self.root / file).write_bytes(text)
         nowhere = dict.fromkeys(("LOCALAPPDATA", "PROGRAMFILES", "USERPROFILE", "APPDATA"), "C:\\nowhere")
-        return self.environment(PATH=os.pathsep.join(map(str, [*folders, SYSTEM / "System32"])), **nowhere)
+        path = os.pathsep.join(map(str, [*folders, SYSTEM / "System32"]))
+        return self.environment(PATH=path, TRAINDECK_UV="none", **nowhere)  # uv would search the registry
 
     def line(self, typed: str) -> str:
         return f'cmd /d /s /c ""{self.root}\\train_gpu.bat" {typed}"'

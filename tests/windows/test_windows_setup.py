@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import re
 import shutil
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +81,7 @@ def test_the_window_starts_after_the_log_folder_was_deleted(project: BatchProjec
 
 def test_output_of_pip_and_the_launcher_is_logged_as_utf_8(project: BatchProject) -> None:
     assert "用户 测试 (x86) & !" in project.log
-    assert "Successfully installed torch-2.13.0+cpu" in project.log
+    assert "+ torch==2.13.0+cpu" in project.log
 
 
 # --- interrupted setups ------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ def new_project(tmp_path: Path) -> BatchProject:
 def test_without_python_the_message_names_version_and_download_page(new_project: BatchProject) -> None:
     done = new_project.run("train", env=new_project.without_python())
     assert done.returncode == 1
-    assert "Traindeck needs Python 3.11, 3.12 or 3.13 (64 bit), and found none." in done.stdout
+    assert "Traindeck needs Python 3.11, 3.12 or 3.13 (64 bit). It found none" in done.stdout
     assert "https://www.python.org/downloads/windows/" in done.stdout
 
 
@@ -136,6 +139,61 @@ def test_the_microsoft_store_placeholder_is_ignored(new_project: BatchProject) -
     done = new_project.run("train", env=new_project.without_python(store))
     assert done.returncode == 1
     assert "found none" in done.stdout
+
+
+FAKE_CURL = """
+import shutil, sys
+print(sys.argv[-1], file=open(r"{log}", "a"))
+shutil.copy(r"{wheel}", sys.argv[sys.argv.index("-o") + 1]) if "tuna" in sys.argv[-1] else sys.exit(6)
+"""
+FAKE_CERTUTIL = """
+import hashlib, sys
+digest = hashlib.sha256(open(sys.argv[2], "rb").read()).hexdigest()
+print("SHA256 hash of file:")
+print("{right}" if digest == "{expected}" else digest)
+print("CertUtil: -hashfile command completed successfully.")
+"""
+FAKE_TAR = """
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[2]) as archive:
+    open(sys.argv[4] + "/uv.exe", "wb").write(archive.read(sys.argv[-1]))
+"""
+FAKE_UV = """
+import os, shutil, sys
+folder = sys.argv[sys.argv.index("--install-dir") + 1] + "/cpython-3.12-windows-x86_64-none"
+os.makedirs(folder)
+shutil.copy(r"{python}", folder + "/python.exe")
+"""
+
+
+@pytest.mark.in_english
+@pytest.mark.parametrize("damaged", [False, True])
+def test_without_python_one_is_downloaded_with_what_windows_has(new_project: BatchProject, damaged: bool) -> None:
+    """This machine has no curl, and no access to the download: programs of the same names stand for them."""
+    programs = new_project.bin
+    write_program(programs / "python-3.10.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
+    write_program(programs / "fake-uv.exe", FAKE_UV.format(python=programs / "python-3.10.exe"))
+    wheel = new_project.root / "uv wheel"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(programs / "fake-uv.exe", "uv-0.13.9.data/scripts/uv.exe")
+    expected = "" if damaged else hashlib.sha256(wheel.read_bytes()).hexdigest()
+    right = re.search("[0-9a-f]{64}", (new_project.root / "train_gpu.bat").read_text(encoding="ascii"))
+    assert right
+    log = new_project.root / "urls.txt"
+    write_program(programs / "curl.exe", FAKE_CURL.format(wheel=wheel, log=log))
+    write_program(programs / "certutil.exe", FAKE_CERTUTIL.format(right=right[0], expected=expected))
+    write_program(programs / "tar.exe", FAKE_TAR)
+    done = new_project.run("train", env=new_project.without_python(programs))
+    urls = log.read_text(encoding="utf-8").split()
+    assert [url.split("/")[2] for url in urls][:2] == ["files.pythonhosted.org", "pypi.tuna.tsinghua.edu.cn"]
+    assert "Downloading one for Traindeck" in done.stdout
+    assert done.returncode == 1
+    if damaged:
+        assert not (new_project.root / ".venv-setup" / "uv-0.13.9" / "uv.exe").exists()
+        assert "could not download one" in done.stdout
+    else:  # the downloaded Python runs the launcher, which says that it is too old
+        assert len(urls) == 2
+        assert "Python 3.10 is too old" in done.stderr
 
 
 @pytest.mark.in_english
