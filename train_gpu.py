@@ -29,7 +29,7 @@ if "launcher" not in sys.modules:
 
 from launcher import places
 from launcher.choices import get_choices, setup_reason
-from launcher.environment import current_environment, new_environment, previous_environment
+from launcher.environment import current_environment, new_environment
 from launcher.failures import SetupError
 from launcher.locking import setup_lock
 from launcher.messages import EVENTS, emit, message, print_and_log, print_message
@@ -40,7 +40,7 @@ from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
 from launcher.starting import exec_command, run_checks, start_window
-from launcher.updating import ensure_environment, ensure_window, recover_switch
+from launcher.updating import ensure_environment, ensure_window, go_back, recover_switch, update_in_window
 
 
 def main(argv: "list[str]") -> int:
@@ -86,7 +86,7 @@ def start(command: str, argv: "list[str]") -> int:
     before = current_environment().folder
     choices = get_choices(argv[1:] if command == "setup" else None)
     dev = command == "test" or (command == "setup" and "--dev" in argv)
-    if new_environment().folder.exists() or previous_environment().folder.exists():
+    if new_environment().folder.exists() or not before.exists():
         with setup_lock():
             recover_switch()
     repair_python(current_environment())
@@ -95,8 +95,13 @@ def start(command: str, argv: "list[str]") -> int:
     if "--mirrors" in argv[1:] and command == "setup":
         measure_mirrors()
         return 0
-    if not argv and ensure_window(choices):
-        return start_window()
+    if "--back" in argv[1:] and command == "setup":
+        go_back()
+        return 0
+    if not argv:
+        update = update_in_window(choices)
+        if ensure_window(choices) or update:
+            return start_window(update or "")
     as_wanted = ensure_environment(choices, dev, requested=command == "setup")
     if command == "setup":
         if as_wanted:

@@ -69,7 +69,7 @@ def measure(wheels: Path, home: Path) -> tuple[float, int]:
     subprocess.run(["git", "clone", "-q", str(ROOT), str(project)], check=True)
     with serve_packages(wheels) as index:
         environment = {
-            "HOME": str(home), "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8",
+            "HOME": str(home), "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin", "LANG": "C.UTF-8",
             "DISPLAY": DISPLAY, "PIP_INDEX_URL": index.url, "NO_PROXY": "127.0.0.1",
         }  # fmt: skip
         started = time.monotonic()

@@ -79,6 +79,15 @@ def write_constraints(folder: Path, extra: str, torch: str) -> Path:
     return path
 
 
+def pinned_versions(extra: str) -> "dict[str, str]":
+    """Versions by normalized name: our pins, and the user's own."""
+    found = {}
+    for path in [places.ROOT / "constraints.txt", *([Path(extra)] if extra else [])]:
+        for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.+]+)", path.read_text(encoding="utf-8")):
+            found[normalize(name)] = version
+    return found
+
+
 def torch_pin() -> str:
     """The torch version that constraints.txt asks for, without a build tag."""
     match = re.search(r"^torch==([\d.]+)", (places.ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)

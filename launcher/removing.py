@@ -4,8 +4,10 @@ import argparse
 import contextlib
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from launcher import places
 from launcher.environment import Environment, current_environment
@@ -14,7 +16,11 @@ from launcher.failures import SetupError
 from launcher.folders import remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
+<<<<<<< HEAD
 from launcher.shortcuts import exec_line
+=======
+from launcher.uv import installed_uv
+>>>>>>> 84bbb62 (Describe the setup on uv; let uninstall remove uv's cache)
 
 
 def uninstall(arguments: "list[str]") -> int:
@@ -24,6 +30,7 @@ def uninstall(arguments: "list[str]") -> int:
     )
     parser.add_argument("--runs", action="store_true", help="also all runs with their checkpoints")
     parser.add_argument("--settings", action="store_true", help="also the window's settings and queue")
+    parser.add_argument("--uv-cache", action="store_true", help="also uv's cache of packages, which others may use")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options = parser.parse_args(arguments)
     running = processes_using(current_environment().folder)
@@ -36,6 +43,7 @@ def uninstall(arguments: "list[str]") -> int:
     ours += [folder for folder in made_in if folder != places.ROOT] + [places.STATE_FOLDER]
     wishes = [*([home / "runs"] if options.runs else []), *(settings_files() if options.settings else [])]
     folders = [home / "cache", *compile_caches(home), home / "logs", places.LOG.parent, *wishes, *ours]
+    folders += [Path(uv_cache())] if options.uv_cache and uv_cache() else []
     found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
     if not found:
         print_message(message("launcher.nothing_to_remove"))
@@ -57,6 +65,18 @@ def uninstall(arguments: "list[str]") -> int:
     return 0 if all(path in ours for path in left) else 1
 
 
+def uv_cache() -> str:
+    """Folder of uv's cache, or empty. Programs of other folders share it; hard links to it stay valid."""
+    program = installed_uv()
+    if not program.exists():
+        return ""
+    try:
+        output = subprocess.run([str(program), "cache", "dir"], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL).stdout
+    except OSError:
+        return ""
+    return output.decode("utf-8", "replace").strip()
+
+
 def compile_caches(home: Path) -> "list[Path]":
     """Cache of compiled models if the path has a space (trainer_core/train/engine/compilation.py); shared by copies."""
     return [Path.home() / ".cache" / "traindeck"] if " " in str(home) else []
@@ -66,6 +86,8 @@ def kept_notices(options: argparse.Namespace, home: Path) -> "Iterator[str]":
     """Return what is kept, and the option that removes it."""
     if not options.runs and (home / "runs").exists():
         yield message("launcher.runs_kept", folder=home / "runs")
+    if not options.uv_cache and uv_cache() and Path(uv_cache()).exists():
+        yield message("launcher.uv_cache_kept", folder=uv_cache())
     if not options.settings and any(path.exists() for path in settings_files()):
         yield message("launcher.settings_kept", folder=settings_files()[0].parent)
 

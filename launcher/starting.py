@@ -41,8 +41,10 @@ runpy.run_module("app", run_name="__main__", alter_sys=True)
 """
 
 
-def start_window() -> int:
-    """Start the window. On Windows it is detached from the console, and observed for 4 s."""
+def start_window(update: str = "") -> int:
+    """Start the window. On Windows it is detached from the console, and observed for 4 s. `update`: why the packages
+    should be updated, for the window to offer."""
+    os.environ["TRAINDECK_UPDATE"] = update
     if not WINDOWS:
         return exec_command([str(current_environment().python), "-P", "-m", "app"])
     words = places.LOG.with_name("window.log")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from launcher import places
-from launcher.choices import setup_fingerprint, setup_reason, torch_change_reason
+from launcher.choices import get_choices, setup_fingerprint, setup_reason, torch_change_reason
 from launcher.cloning import can_be_cloned, clone_environment
 from launcher.environment import Environment, current_environment, new_environment, previous_environment
 from launcher.environment_processes import processes_using
@@ -18,7 +18,13 @@ from launcher.failures import SetupError
 from launcher.folders import remove_environment, remove_if_unused, rename_environment, restore_programs
 from launcher.locking import setup_lock
 from launcher.messages import log, message, print_and_log, print_message
-from launcher.packages import can_load_window, window_requirements
+from launcher.packages import (
+    can_load_window,
+    installed_versions,
+    name_of,
+    pinned_versions,
+    window_requirements,
+)
 from launcher.places import WINDOWS, read_json, write_json
 from launcher.setting_up import (
     create_environment,
@@ -42,7 +48,25 @@ def recover_switch() -> None:
             rename_environment(new, old)
         elif gone.folder.exists():
             rename_environment(gone, old)
-    remove_if_unused(gone)
+
+
+def go_back() -> None:
+    """Exchange the packages for those before the last update. The same update is made again only by `setup`."""
+    with setup_lock():
+        old, new, gone = current_environment(), new_environment(), previous_environment()
+        if not gone.is_usable():
+            raise SetupError(message("launcher.nothing_to_go_back_to"), 2)
+        running = processes_using(old.folder)
+        if running:
+            raise SetupError(message("launcher.running", pids=", ".join(map(str, running))))
+        remove_environment(new)
+        rename_environment(old, new)
+        rename_environment(gone, old)
+        rename_environment(new, gone)
+    choices, dev = get_choices(None), bool(current_environment().state.get("dev"))
+    wish = update_fingerprint(setup_reason(current_environment(), choices, dev) or "", choices, dev)
+    write_json(failure_file(), {"wish": wish, "why": message("launcher.went_back")})
+    print_and_log(message("launcher.ready", version=current_environment().torch_version()))
 
 
 def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
@@ -78,6 +102,18 @@ def ensure_window(choices: "dict[str, str]") -> bool:
             announce_setup(env, message("launcher.reason.first_start"))
             set_up_window(env, choices, dev=False)
     return True
+
+
+def update_in_window(choices: "dict[str, str]") -> "str | None":
+    """Return the reason of an update that the window can make itself, beside the packages that it runs with. It cannot
+    if its own packages change."""
+    env = current_environment()
+    reason = setup_reason(env, choices, dev=False)
+    if not reason or not env.is_usable() or not window_requirements():
+        return None
+    pins, installed = pinned_versions(choices["constraints"]), installed_versions(env)
+    own = [name_of(one) for one in window_requirements()]
+    return reason if all(installed.get(name) == pins.get(name, installed.get(name)) for name in own) else None
 
 
 def update_reason(choices: "dict[str, str]", dev: bool, requested: bool) -> "str | None":
@@ -155,9 +191,11 @@ def wait_for_installer() -> None:
 
 
 def switch_environments() -> bool:
-    """Replace .venv by .venv.new. Returns False, without changes, if .venv is in use."""
+    """Replace .venv by .venv.new. Returns False, without changes, if .venv is in use.
+
+    The previous one is kept until the next update (`go_back`).
+    """
     old, new, gone = current_environment(), new_environment(), previous_environment()
-    remove_if_unused(gone)
     who = processes_using(old.folder) or processes_using(gone.folder)
     if who:
         log(f"{old.folder} is in use by {who}")
@@ -173,7 +211,6 @@ def switch_environments() -> bool:
     except PermissionError as error:  # on Windows, an open file is enough
         log(f"{old.folder} cannot be moved: {error}")
         return False
-    remove_if_unused(gone)
     return True
 
 

@@ -30,7 +30,7 @@ def find_uv() -> str:
     chosen = os.environ.get("TRAINDECK_UV", "")
     if chosen:
         return "" if chosen == "none" else chosen
-    program = places.STATE_FOLDER / ("uv-" + UV_VERSION) / PROGRAM
+    program = installed_uv()
     if runs(program):
         return str(program)
     folder = places.STATE_FOLDER / "uv.part"
@@ -39,6 +39,11 @@ def find_uv() -> str:
         extract(next(iter(folder.glob("uv-*.whl"))), program)
         shutil.rmtree(str(folder), ignore_errors=True)
     return str(program) if runs(program) else ""
+
+
+def installed_uv() -> Path:
+    """Path of the uv that this copy of Traindeck obtained, or would."""
+    return places.STATE_FOLDER / ("uv-" + UV_VERSION) / PROGRAM
 
 
 def get_wheel(folder: Path) -> bool:

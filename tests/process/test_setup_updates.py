@@ -35,7 +35,8 @@ class UpdatedProject(ShellProject):
         return self.small() == f"small {version} in {self.venv}"
 
     def folders(self) -> set[str]:
-        return {path.name for path in self.root.glob(".venv*")} - {".venv-setup"}
+        """Environments except the previous one, to which one can go back."""
+        return {path.name for path in self.root.glob(".venv*")} - {".venv-setup", ".venv.old"}
 
     def kill_before(self, event: str, text: str) -> int:
         """Start and kill the launcher right before this audit event."""
@@ -61,6 +62,8 @@ class UpdatedProject(ShellProject):
 @pytest.fixture(scope="module")
 def updated(tmp_path_factory: pytest.TempPathFactory) -> UpdatedProject:
     project = UpdatedProject(tmp_path_factory.mktemp("updates"))
+    assert project.run("setup").returncode == 0
+    project.require_version("2.0")
     assert project.run("setup").returncode == 0
     return project
 
@@ -114,7 +117,7 @@ def test_after_a_failed_update_the_previous_environment_starts_and_the_update_is
     before = project.log
     again = project.run("train")
     assert again.returncode == 3
-    assert "A previous update failed" in again.stderr
+    assert "Traindeck starts without the latest update. The packages could not" in again.stderr
     assert "./train_gpu.sh setup" in again.stderr
     assert project.log == before
 
@@ -169,15 +172,36 @@ STEPS = {
 def test_an_update_killed_at_any_step_is_completed_at_the_next_start(project: UpdatedProject, step: str) -> None:
     project.require_version("2.0")
     assert project.kill_before(*STEPS[step]) == 99
-    assert project.folders() == {
-        "within the switch": {".venv.old", ".venv.new"},
-        "before the previous one is deleted": {".venv", ".venv.old"},
-    }.get(step, {".venv", ".venv.new"})
+    assert project.folders() == ({".venv.new"} if step == "within the switch" else {".venv", ".venv.new"})
     done = project.run("train")
     assert done.returncode == 3, done.stderr
     assert project.small_is("2.0")
     assert project.folders() == {".venv"}
     assert project.run("train").stderr == ""
+
+
+def test_one_can_go_back_to_the_packages_before_an_update(project: UpdatedProject) -> None:
+    project.require_version("2.0")
+    assert project.run("train").returncode == 3
+    assert project.small_is("2.0")
+    assert project.run("setup", "--back").returncode == 0
+    assert project.small_is("1.0")
+    again = project.run("train")
+    assert again.returncode == 3
+    assert "You went back to the packages before the last update." in again.stderr
+    assert project.small_is("1.0")
+    assert project.run("setup").returncode == 0
+    assert project.small_is("2.0")
+
+
+def test_one_cannot_go_back_while_traindeck_runs_or_twice_as_far(project: UpdatedProject) -> None:
+    with project.start_program() as program:
+        refused = project.run("setup", "--back")
+        program.communicate("\n")
+    assert refused.returncode == 1
+    assert f"(process {program.pid})" in refused.stderr
+    (project.root / ".venv.old" / "traindeck.json").unlink()
+    assert project.run("setup", "--back").returncode == 2
 
 
 def test_a_killed_update_without_a_package_source_starts_the_previous_environment(project: UpdatedProject) -> None:
@@ -290,7 +314,7 @@ def test_a_chosen_package_folder_is_used_updated_and_removed(tmp_path: Path) -> 
     assert updated.returncode == 3, updated.stderr
     output = subprocess.check_output([str(home / ".venv" / "bin" / "small")], encoding="utf-8").strip()
     assert output == f"small 2.0 in {home / '.venv'}"
-    assert {path.name for path in home.iterdir()} == {".venv"}
+    assert {path.name for path in home.iterdir()} == {".venv", ".venv.old"}
     assert project.folders() == set()
     assert project.run("uninstall", "--yes").returncode == 0
     assert [path.name for path in chosen.iterdir()] == [".venv"]

@@ -130,7 +130,8 @@ class BatchProject(LauncherProject):
         return self.program("small") == f"small {version} in {self.venv}"
 
     def folders(self) -> set[str]:
-        return {path.name for path in self.root.glob(".venv*")} - {".venv-setup"}
+        """Environments except the previous one, to which one can go back."""
+        return {path.name for path in self.root.glob(".venv*")} - {".venv-setup", ".venv.old"}
 
     def kill_before(self, event: str, text: str) -> int:
         """Start and kill the launcher right before this audit event."""

@@ -93,10 +93,9 @@ def test_concurrent_starts_update_once(project: BatchProject, after: str) -> Non
 
 
 STEPS = {
-    "before pip": ("subprocess.Popen", " install -c "),
+    "before the packages": ("subprocess.Popen", " pip install "),
     "while python.exe is moved": ("os.rename", "python.copy"),
     "within the switch": ("os.rename", ".venv.new', "),
-    "before the previous one is deleted": ("shutil.rmtree", ".venv.old"),
 }
 
 
@@ -106,10 +105,7 @@ def test_an_update_killed_at_any_step_is_completed_at_the_next_start(
 ) -> None:
     project.require_version(after)
     assert project.kill_before(*STEPS[step]) == 99
-    assert project.folders() == {
-        "within the switch": {".venv.old", ".venv.new"},
-        "before the previous one is deleted": {".venv", ".venv.old"},
-    }.get(step, {".venv", ".venv.new"})
+    assert project.folders() == ({".venv.new"} if step == "within the switch" else {".venv", ".venv.new"})
     done = project.run("train")
     assert done.returncode == 3, done.stderr
     assert project.small_is(after)
