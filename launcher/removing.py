@@ -16,11 +16,8 @@ from launcher.failures import SetupError
 from launcher.folders import remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
-<<<<<<< HEAD
 from launcher.shortcuts import exec_line
-=======
 from launcher.uv import installed_uv
->>>>>>> 84bbb62 (Describe the setup on uv; let uninstall remove uv's cache)
 
 
 def uninstall(arguments: "list[str]") -> int:
