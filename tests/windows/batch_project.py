@@ -20,7 +20,7 @@ HIDDEN = {"train_gpu.bat": [b"%SYSTEMDRIVE%"]}
 
 # Behaves like Python, but reports another version and its own path as sys.executable.
 OTHER_VERSION = """
-import runpy, sys
+import runpy, subprocess, sys
 sys.version_info = {version}
 sys.executable = sys._base_executable = sys.argv[0]
 arguments = sys.argv[1:]
@@ -28,10 +28,12 @@ while arguments[0] in ("-I", "-S", "-X", "utf8"):
     arguments.pop(0)
 if arguments[0] == "-c":
     exec(arguments[1])
+elif arguments[0] == "-m":
+    sys.exit(subprocess.call([r"BASE_PYTHON", *arguments]))
 else:
     sys.argv = arguments
     runpy.run_path(arguments[0], run_name="__main__")
-"""
+""".replace("BASE_PYTHON", str(BASE / "python.exe"))
 
 
 def write_program(path: Path, code: str) -> None:
