@@ -106,10 +106,12 @@ def ensure_window(choices: "dict[str, str]") -> bool:
 
 def update_in_window(choices: "dict[str, str]") -> "str | None":
     """Return the reason of an update that the window can make itself, beside the packages that it runs with. It cannot
-    if its own packages change."""
+    if its own packages change, and need not if the update only waits for the switch."""
     env = current_environment()
     reason = setup_reason(env, choices, dev=False)
     if not reason or not env.is_usable() or not window_requirements():
+        return None
+    if not setup_reason(new_environment(), choices, dev=False):
         return None
     pins, installed = pinned_versions(choices["constraints"]), installed_versions(env)
     own = [name_of(one) for one in window_requirements()]

@@ -230,6 +230,19 @@ def test_an_update_is_postponed_while_the_environment_is_in_use(project: Updated
     assert project.folders() == {".venv"}
 
 
+def test_an_update_is_offered_by_the_window_and_in_use_after_its_restart(project: UpdatedProject) -> None:
+    (project.root / "app.py").write_text("import os; print(os.environ['TRAINDECK_UPDATE'])", encoding="utf-8")
+    with project.start_program() as window:
+        project.require_version("2.0")
+        with (project.root / "pyproject.toml").open("a", encoding="utf-8") as file:
+            file.write("[tool.traindeck]\nwindow = ['pip']\n")
+        assert project.run().stdout.strip() == "the requirements, options, Python or driver changed"
+        assert "takes effect when you close and restart Traindeck" in project.run("setup").stderr
+        window.communicate("\n")
+    assert project.run().stdout.strip() == ""
+    assert project.small_is("2.0")
+
+
 def test_a_pending_update_that_is_no_longer_required_is_deleted(project: UpdatedProject) -> None:
     running = project.start_program()
     project.require_version("2.0")
