@@ -126,7 +126,13 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_trackers.py",
         "gui/test_gui_tensorboard.py::test_a_run_opens_in_tensorboard_which_ends_with_the_window",
     ),
-    "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py", "process/test_wheel.py"),
+    "setup": (
+        "process/test_setup_runs.py",
+        "process/test_setup_updates.py",
+        "process/test_wheel.py",
+        "process/test_setup_downloads.py",
+        "process/test_setup_moves.py",
+    ),
     "answers": (
         "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
         "core/test_generation_server.py::test_the_text_equals_that_of_the_terminal_for_the_same_seed",
@@ -206,6 +212,7 @@ SMOKE: Final = (
     "unit/test_readers_all.py::test_compressed_files_yield_the_same_rows",
     "core/test_trackers.py",
     "process/test_setup_runs.py::test_a_killed_setup_is_completed_by_the_next_one",
+    "process/test_setup_downloads.py::test_the_first_start_installs_only_what_the_window_needs",
     "process/test_wheel.py::test_the_wheel_contains_the_program_and_no_tests",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
     "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",
