@@ -152,19 +152,23 @@ def frame(_: str) -> dict[str, Any]:
         low = 1000.0 * number
         plots.charts["loss"].canvas.zoomed.emit(0, (low, low + _POINTS * (0.2 + 0.7 * number / _FRAMES)))
 
+    def finish_frame() -> None:
+        QApplication.processEvents()
+        while plots._repaint_timer.isActive() or plots.painter.is_busy:  # painting takes several turns of the loop
+            QApplication.processEvents()
+        QApplication.processEvents()
+
     result = {}
     for name, change in (("new_point", add_point), ("moved_view", move_view)):
         wall, cpu = [], []
         for number in range(1, _FRAMES + 1):
             wall_start, cpu_start = time.perf_counter(), time.process_time()
             change(number)
-            QApplication.processEvents()
-            while plots._repaint_timer.isActive() or plots.painter.is_busy:  # painting takes several turns of the loop
-                QApplication.processEvents()
-            QApplication.processEvents()
+            finish_frame()
             wall.append(1000 * (time.perf_counter() - wall_start))
             cpu.append(1000 * (time.process_time() - cpu_start))
             plots.show_all()
+            finish_frame()
             run_event_loop(0.02)
         result[name] = {"wall_ms": results.spread(wall), "cpu_ms": results.spread(cpu)}
     return result
