@@ -40,6 +40,7 @@ from app.window.appearance_controller import AppearanceController
 from app.window.banner_controller import BannerController
 from app.window.close_controller import CloseController
 from app.window.desktop_controller import DesktopStatusController
+from app.window.finished_run import FinishedRunOffer
 from app.window.main_window import MainWindow
 from app.window.notification_controller import Notifier
 from app.window.run_viewer import RunViewer, ViewedRun
@@ -82,6 +83,7 @@ class Controller(QObject):
         show_error = self._banner_controller.show_error
         self.queue_controller = QueueController(self.form, self.active_run, self._history, show_error)
         self._run_viewer = RunViewer(window, self._history, self.active_run, self._settings, show_error)
+        self._finished_run = FinishedRunOffer(window, self.active_run)
         self.open_run, self.resume_run = self._run_viewer.open, self._run_viewer.resume
         self.appearance_controller = AppearanceController(window, self._settings, translator)
         self.set_language = self.appearance_controller.set_language
@@ -236,7 +238,7 @@ class Controller(QObject):
         window.page_shown.connect(lambda page: self._refresh_runs() if page == "runs" else self.render())
 
     def _open_in_chat(self, checkpoint: Path) -> None:
-        self.window.chat.select_checkpoint(checkpoint)
+        self.window.chat.select_model(checkpoint.parent.parent, checkpoint)
         self.window.show_page("chat")
 
     def _open_in_export(self, checkpoint: Path) -> None:
@@ -350,6 +352,7 @@ class Controller(QObject):
         window.runs.set_plotted_run(path)
         self.welcome_page.refresh()
         self._run_viewer.refresh()
+        self._finished_run.refresh()
 
     def render_run_bar(self) -> None:
         """Display the state of the run and of the setup."""

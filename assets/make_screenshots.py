@@ -214,8 +214,7 @@ def _chat(controller: Controller, application: QApplication, run: Path) -> None:
     """Ask a tuned model and its base model."""
     page = controller.window.chat
     controller.window.show_page("chat")
-    [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
-    page.select_checkpoint(newest)
+    page.select_model(run)
     page.compare.click()
     page.row.fields["temperature"].setValue(0)
     page.prompt.setPlainText(_PROMPT)

@@ -216,7 +216,7 @@ SMOKE: Final = (
     "process/test_wheel.py::test_the_wheel_contains_the_program_and_no_tests",
     "core/test_answers.py::test_an_answer_does_not_depend_on_its_batch",
     "core/test_serve.py::test_a_stop_ends_the_server_during_a_request",
-    "gui/test_gui_new_user.py",
+    "gui/test_gui_new_user.py::test_a_new_user_trains_a_model",
 )
 
 

@@ -98,7 +98,7 @@ QToolButton#moreForRuns::menu-indicator { image: url("$images/chevron-$name.png"
 
 QTabWidget::pane { border: 0; border-top: 1px solid $border; }
 QTabBar { background: transparent; }
-QTabBar::tab { background: transparent; color: $muted; padding: 7px 6px; margin-right: 1px; border: 0; border-bottom: 2px solid transparent; }
+QTabBar::tab { background: transparent; color: $muted; padding: 7px 5px; border: 0; border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:focus { border-bottom-color: $text; }

@@ -385,6 +385,15 @@ def ensure_widget_visible(area: QScrollArea, part: QWidget) -> None:
     area.ensureWidgetVisible(part, 0, 8 * SPACING)
 
 
+def scroll_into_view(widget: QWidget) -> None:
+    """Scroll all areas that contain a widget."""
+    area = widget.parentWidget()
+    while area is not None:
+        if isinstance(area, QScrollArea):
+            ensure_widget_visible(area, widget)
+        area = area.parentWidget()
+
+
 def placeholder_label(over: QWidget) -> QLabel:
     """Return a label in the middle of an empty view; it ignores the mouse."""
     note = label("muted", wrap=True, centred=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Final
 
 from PySide6.QtCore import QObject
@@ -92,11 +93,11 @@ class Menus(QObject):
         languages, themes = self._add_menu("window.language", view), self._add_menu("window.theme", view)
         self._add_choices(languages, "language", _LANGUAGES, ("window.next_language", "Ctrl+Shift+L"))
         self._add_choices(themes, "theme", _THEMES, ("window.next_theme", "Ctrl+Shift+T"))
-        view.addSeparator()
-        self._fill(
-            view,
-            tuple((f"page_{page.id}", page.title_key, f"Ctrl+{n % 10}" * (n <= 10)) for n, page in enumerate(PAGES, 1)),
-        )
+        for _, pages in groupby(enumerate(PAGES, 1), lambda page: page[1].group):
+            view.addSeparator()
+            self._fill(
+                view, tuple((f"page_{page.id}", page.title_key, f"Ctrl+{n % 10}" * (n <= 10)) for n, page in pages)
+            )
         view.addSeparator()
         self._fill(view, _VIEW)
         self._fill(help_, _HELP)

@@ -11,7 +11,7 @@ from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QMainWindow, QScrollArea, QSizePolicy, QTabWidget, QVBoxLayout, QWidget
 
 from app.pages.page import Page, ShownRun
-from app.pages.registry import PAGES, PageSpec
+from app.pages.registry import FIRST_PAGE, PAGES, PageSpec
 from app.pages.setup.check_card import CheckCard
 from app.pages.setup.form import SetupForm
 from app.pages.setup.panel import SetupPanel
@@ -19,6 +19,7 @@ from app.services.preview_job import CheckJob
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import move_focus, page_scroll_area, resize_within_screen, set_object_name
+from app.widgets.grouped_tab_bar import GroupedTabBar
 from app.widgets.info_bar import InfoBar
 from app.widgets.splitter import KeyboardSplitter
 from app.window.banner import BannerArea
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from app.pages.setup.all_settings import AllSettingsPage
 
 _SETUP_WIDTH = 340
-_MIN_PAGE_HEIGHT = 200
-_MINIMUM_SIZE = QSize(860, 400)  # fits a screen of 1366 x 768 at 150 % with a title bar and a task bar
+_MIN_PAGE_HEIGHT = 216
+_MINIMUM_SIZE = QSize(895, 400)  # fits a screen of 1366 x 768 at 150 % (911 x 512) with a frame and a task bar
 _DEFAULT_SIZE = QSize(1280, 800)
 
 
@@ -51,7 +52,7 @@ class MainWindow(QMainWindow):
     close_requested = Signal()
     page_shown = Signal(str)
 
-    # Pages that other code addresses, by `PageSpec.attribute`. Only the first one exists before the first paint.
+    # Pages that other code addresses, by `PageSpec.attribute`. Only `FIRST_PAGE` exists before the first paint.
     plots: PlotsPage
     performance: PerformancePage
     data: DataPage
@@ -79,14 +80,16 @@ class MainWindow(QMainWindow):
         self.interrupted_run_bar = InfoBar(
             {"resumeInterrupted": "window.resume", "dismissInterrupted": "window.dismiss_run"}
         )
+        self.finished_run_bar = InfoBar({"primary": "window.chat_with_model", "closeFinished": "common.close"})
         self.viewed_run_bar = InfoBar({"resumeViewed": "window.resume_this_run", "backToCurrent": "common.close"})
         self.pages: dict[str, QWidget] = {page.id: QWidget() for page in PAGES}  # tabs, which contain the built pages
         self._built: list[Page] = []
-        self.tabs = QTabWidget(documentMode=True)
-        bar = self.tabs.tabBar()
-        bar.setDrawBase(False)
-        bar.setUsesScrollButtons(False)
-        bar.setElideMode(Qt.TextElideMode.ElideRight)  # for a wide font in a narrow window
+        self.tabs, self._tab_bar = QTabWidget(), GroupedTabBar()
+        self.tabs.setTabBar(self._tab_bar)
+        self.tabs.setDocumentMode(True)
+        self._tab_bar.setDrawBase(False)
+        self._tab_bar.setUsesScrollButtons(False)
+        self._tab_bar.setElideMode(Qt.TextElideMode.ElideRight)  # for a wide font in a narrow window
         self.splitter = KeyboardSplitter(Qt.Orientation.Horizontal, SPACING // 2)
         self._build_layout()
         self.menus.connect_actions({f"page_{page.id}": partial(self.show_page, page.id) for page in PAGES})
@@ -102,7 +105,8 @@ class MainWindow(QMainWindow):
         for name, tab in self.pages.items():
             tab.setObjectName(f"page_{name}")
             self.tabs.addTab(tab, name)
-        self.plots_scroll_area = self._build_page(PAGES[0])
+        self.show_page(FIRST_PAGE)
+        self.plots_scroll_area = self._build_page(next(page for page in PAGES if page.id == FIRST_PAGE))
         right = set_object_name(QWidget(), "page")
         layout = QVBoxLayout(right)
         layout.setContentsMargins(SPACING // 2, SPACING, SPACING + 4, SPACING + 4)
@@ -124,7 +128,10 @@ class MainWindow(QMainWindow):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACING)
         self._bars = layout
-        for widget in (self.check_card, self.restart_bar, self.banners, self.interrupted_run_bar, self.viewed_run_bar):
+        for widget in (
+            self.check_card, self.restart_bar, self.banners, self.interrupted_run_bar, self.finished_run_bar,
+            self.viewed_run_bar,
+        ):  # fmt: skip
             layout.addWidget(widget)
         # The bars above get their size hint, the pages the rest.
         self.tabs.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
@@ -148,10 +155,11 @@ class MainWindow(QMainWindow):
         return area
 
     def build_remaining_pages(self, settings: Settings) -> None:
-        """Build the pages behind the first one. They take 0.1 s, after the first paint."""
-        for spec in PAGES[1:]:
-            self._build_page(spec)
-            self._built[-1].restore_state(settings)
+        """Build the other pages. They take 0.1 s, after the first paint."""
+        for spec in PAGES:
+            if spec.id != FIRST_PAGE:
+                self._build_page(spec)
+                self._built[-1].restore_state(settings)
         self.chat.samples.prompt_settings_requested.connect(lambda: self.show_setting("sample_prompts"))
         self.page_shown.connect(self._focus_queue)
         self.plots.build()
@@ -224,8 +232,13 @@ class MainWindow(QMainWindow):
     def set_queue_count(self, count: int) -> None:
         """Show the number of waiting runs in the title of the queue's tab."""
         self._queue_count = count
-        text = tr("window.queue_count", count=count) if count else tr("window.queue")
-        self.tabs.setTabText(self.tabs.indexOf(self.pages["queue"]), text)
+        self._show_titles()
+
+    def _show_titles(self) -> None:
+        count, titles = self._queue_count, {page.id: tr(page.title_key) for page in PAGES}
+        if count:
+            titles["queue"] = tr("window.queue_count", count=count)
+        self._tab_bar.set_titles([*titles.values()], [tr(page.group) for page in PAGES])
 
     @property
     def page(self) -> str:
@@ -243,11 +256,9 @@ class MainWindow(QMainWindow):
 
     def retranslate(self) -> None:
         self.set_run_name(self._run_name)
-        for index, page in enumerate(PAGES):
-            self.tabs.setTabText(index, tr(page.title_key))
+        self._show_titles()
         self.menus.retranslate()
         self.splitter.set_handle_name(tr("window.setup_width"))
-        self.set_queue_count(self._queue_count)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:

@@ -286,7 +286,7 @@ def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     runs = write_models("text")
     older = checkpoint(runs, "text", 1)
     controller, page = open_page(make_window, qtbot)
-    controller.window.chat.select_checkpoint(older)
+    controller.window.chat.select_model(runs / "text", older)
     (session,) = generate(controller, qtbot, "Line")
     before = newest_text(session)
     shutil.rmtree(older)
@@ -311,7 +311,7 @@ def test_a_model_that_cannot_be_loaded_shows_its_error(
     assert page.columns[0].status.property("level") == "bad"
     assert session.turns[-1].status == "failed"
     session.create_process = create_generator
-    controller.window.chat.select_checkpoint(checkpoint(runs, "text", 1))
+    controller.window.chat.select_model(runs / "text", checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
     generate(controller, qtbot, "Line")
     assert newest_text(session) == expected_text(0, 1)
@@ -609,12 +609,12 @@ def test_no_text_is_clipped_in_the_narrowest_window(
     write_models("text")
     controller = make_window(language=language, theme="dark")
     window, page = controller.window, controller.window.chat
-    window.resize(860, 560)
+    window.resize(895, 560)
     window.show_page("chat")
     qtbot.waitUntil(lambda: page.write.isEnabled(), timeout=10_000)
     click(qtbot, page.compare)
     qtbot.wait(50)
-    assert (window.width(), window.height()) == (860, 560)
+    assert (window.width(), window.height()) == (895, 560)
     for button in page.findChildren(QAbstractButton):
         assert not button.isVisible() or button.width() >= button.sizeHint().width(), button.text()
     for label in page.row.findChildren(QLabel):

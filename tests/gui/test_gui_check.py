@@ -140,7 +140,7 @@ def test_no_text_of_a_check_is_clipped(make_window: MakeWindow, qtbot: QtBot, la
     window, card = controller.window, controller.window.check_card
     controller.form.set_text("batch_size", "64")
     run_check(controller, qtbot)
-    for size in ((860, 560), (1100, 700), (1280, 800)):
+    for size in ((895, 560), (1100, 700), (1280, 800)):
         window.resize(*size)
         qtbot.wait(50)
         assert (window.width(), window.height()) == size

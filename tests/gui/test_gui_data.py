@@ -210,7 +210,7 @@ def test_the_content_fits_the_width_of_the_page(make_window: MakeWindow, qtbot: 
     controller = make_window(language=language)
     page = show_report(controller, REPORT)
     viewport, values = page._area.viewport(), [tile.value for tile in page.tiles.values()]
-    for size in ((1280, 720), (1024, 700), (860, 560)):
+    for size in ((1280, 720), (1024, 700), (895, 560)):
         controller.window.resize(*size)
         qtbot.waitUntil(lambda: page._content.width() <= viewport.width(), timeout=2000)
         assert page._content.minimumSizeHint().width() <= viewport.width(), size

@@ -62,7 +62,7 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     controller.form.set_text("batch_size", "0")
     controller.set_language("zh")
     assert window.run_bar.start.text() == "开始"
-    assert window.tabs.tabText(0) == "图表"
+    assert window.tabs.tabText(0) == "数据"
     assert window.setup.data.list.item(0).text() == "Python 标准库（内置）"
     assert "批大小" in window.run_bar.reason_label.text()
     field = next(field for field in window.advanced.fields if field.knob.name == "batch_size")
@@ -122,7 +122,7 @@ def test_no_text_is_clipped(make_window: MakeWindow, qtbot: QtBot, language: str
     assert tabs.width() <= window.tabs.width()
 
 
-@pytest.mark.parametrize("size", [(1280, 720), (860, 560)])
+@pytest.mark.parametrize("size", [(1280, 720), (895, 560)])
 def test_no_text_is_clipped_after_switching_language_and_theme(
     make_window: MakeWindow, qtbot: QtBot, size: tuple[int, int]
 ) -> None:

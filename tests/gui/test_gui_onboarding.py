@@ -105,16 +105,16 @@ def test_a_driver_problem_is_shown_with_its_remedy(
     assert page.preset_title.text() == "Recommended preset: CPU"
 
 
-def test_the_quick_start_button_trains_on_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_example_button_trains_on_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = welcome_page(controller, qtbot)
     controller.form.add_data(["D:/mine.txt"])
     controller.form.set_text("batch_size", "3")
-    click(qtbot, page.quickstart_button)
+    click(qtbot, page.example_button)
     arguments = controller.active_run.process.arguments
-    assert arguments[arguments.index("--preset") + 1] == "quickstart"
+    assert arguments[arguments.index("--preset") + 1] == "quickstart_sft"
     assert "D:/mine.txt" not in arguments  # the data of the preset needs no flag
-    assert controller.form.data == ["builtin:python"]
+    assert controller.form.data == ["builtin:tasks"]
     assert "--batch-size" not in arguments
     assert not page.isVisible()
     assert controller.window.plots.isVisible()
@@ -158,7 +158,7 @@ def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: Q
     controller = make_window()
     page = welcome_page(controller, qtbot)
     controller.set_language("zh")
-    assert page.quickstart_button.text() == "训练示例"
+    assert page.example_button.text() == "训练示例"
     qtbot.waitUntil(lambda: "显存 12.0 GiB" in visible_text(page))
     assert "GPU" in page.preset_title.text()
     controller.set_language("en")

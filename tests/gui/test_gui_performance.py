@@ -75,7 +75,7 @@ def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
 ) -> None:
     controller = open_run(make_window, qtbot, home)
     page = controller.window.performance
-    for size in ((1280, 800), (860, 560)):
+    for size in ((1280, 800), (895, 560)):
         controller.window.resize(*size)
         qtbot.wait(50)
         content, viewport = page._area.widget(), page._area.viewport()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QTimer
@@ -211,3 +212,32 @@ def test_a_run_continues_in_the_tray_until_it_ends(
     controller.active_run.process.send(protocol.Stop())
     qtbot.waitUntil(controller.window.isVisible, timeout=20_000)  # at the end of the run
     assert controller.active_run.machine.state is RunState.STOPPED
+
+
+def test_the_end_of_a_run_with_a_checkpoint_offers_a_chat_with_its_model(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("ok")
+    bar = controller.window.finished_run_bar
+    start(qtbot, controller)
+    assert not bar.isVisible()
+    qtbot.waitUntil(bar.isVisible)
+    run = Path(controller.active_run.machine.run_dir)
+    assert bar.text.text() == f"The model of {run.name} is saved."
+    controller.set_language("zh")
+    assert bar.text.text() == f"{run.name} 的模型已保存。"
+    click(qtbot, bar.buttons["closeFinished"])
+    assert not bar.isVisible()
+    start(qtbot, controller)
+    qtbot.waitUntil(bar.isVisible)
+    controller.window.chat.prompt.setPlainText("typed before")
+    click(qtbot, bar.buttons["primary"])
+    assert controller.window.page == "chat"
+    assert controller.window.chat.prompt.toPlainText() == "typed before"
+    assert not bar.isVisible()
+
+
+def test_a_run_that_failed_offers_no_chat(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("error")
+    start(qtbot, controller)
+    wait_for_state(qtbot, controller, RunState.FAILED)
+    qtbot.wait(300)
+    assert not controller.window.finished_run_bar.isVisible()

@@ -212,10 +212,10 @@ class ChatPage(Page):
         self._mode = None
         self.refresh()
 
-    def select_checkpoint(self, checkpoint: Path) -> None:
-        """Select a checkpoint for the first session."""
+    def select_model(self, run: Path, checkpoint: Path | None = None) -> None:
+        """Select a checkpoint of a run, or its newest one, for the first session."""
         self._mode = None
-        self.models.all_sessions[0].select(checkpoint.parent.parent, checkpoint)
+        self.models.all_sessions[0].select(run, checkpoint)
         self.show_samples(False)
 
     # --- generating ---------------------------------------------------------------------------------------

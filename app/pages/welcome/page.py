@@ -1,4 +1,4 @@
-"""Welcome page in place of the plots: hardware, recommended preset, and a quick start."""
+"""Welcome page in place of the plots: an example to train, the recommended preset, and the hardware."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trainer_core.system.hardware import MachineInfo
 
 _MAX_WIDTH: Final = 720  # pixels
-_QUICKSTART_PRESET: Final = "quickstart"
+_EXAMPLE_PRESET: Final = "quickstart_sft"  # its model answers questions
 
 
 class WelcomePage(TranslatableWidget):
@@ -67,8 +67,8 @@ class WelcomePage(TranslatableWidget):
         self.preset_title, self.reason_label = label("section", wrap=True), label(wrap=True)
         self._summary = label("muted", wrap=True)
         self.use_preset_button, self.next_step_label = push_button("usePreset"), label("good", wrap=True)
-        self._try_title, self._try_text = label("section", wrap=True), label(wrap=True)
-        self.quickstart_button, self.close_button = push_button("primary"), push_button("link")
+        self._example_title, self._example_text = label("section", wrap=True), label(wrap=True)
+        self.example_button, self.close_button = push_button("primary"), push_button("link")
         self.driver_problem_label.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
@@ -78,7 +78,7 @@ class WelcomePage(TranslatableWidget):
         assert layout is not None
         layout.addWidget(self)
         self.use_preset_button.clicked.connect(self._use_preset)
-        self.quickstart_button.clicked.connect(self._start_quickstart)
+        self.example_button.clicked.connect(self._start_example)
         self.close_button.clicked.connect(self._close)
         probe.completed.connect(self._on_machine)
         window.page_shown.connect(self._on_page_shown)
@@ -93,14 +93,14 @@ class WelcomePage(TranslatableWidget):
         content.setContentsMargins(SPACING, 2 * SPACING, SPACING, 2 * SPACING)
         content.addWidget(self._title)
         content.addWidget(self._subtitle)
-        quickstart, closing = horizontal_layout(self.quickstart_button), horizontal_layout(self.close_button)
-        quickstart.addStretch(1)
+        example, closing = horizontal_layout(self.example_button), horizontal_layout(self.close_button)
+        example.addStretch(1)
         closing.addStretch(1)
         use_preset = horizontal_layout(self.use_preset_button, (self.next_step_label, 1))
         for parts in (
-            (self._machine_title, self._hardware_grid, self.driver_problem_label),
+            (self._example_title, self._example_text, example),
             (self.preset_title, self.reason_label, self._summary, use_preset),
-            (self._try_title, self._try_text, quickstart),
+            (self._machine_title, self._hardware_grid, self.driver_problem_label),
         ):
             content.addWidget(_padded_card(*parts))
         content.addLayout(closing)
@@ -159,10 +159,10 @@ class WelcomePage(TranslatableWidget):
     def _use_preset(self) -> None:
         if self._recommended is not None:
             self._form.choose_preset(self._recommended)
-            self._window.setup.data.list.setFocus()
+            self._window.setup.reveal("data")
 
-    def _start_quickstart(self) -> None:
-        self._form.load(presets.load(_QUICKSTART_PRESET))
+    def _start_example(self) -> None:
+        self._form.load(presets.load(_EXAMPLE_PRESET))
         self._start_run()
 
     def refresh(self) -> None:
@@ -179,7 +179,7 @@ class WelcomePage(TranslatableWidget):
         next_step = tr("welcome.preset_chosen" if self._form.data else "welcome.preset_chosen_add_data")
         self.driver_problem_label.setVisible(bool(problem))
         self.use_preset_button.setEnabled(preset is not None and not is_selected and can_start)
-        self.quickstart_button.setEnabled(can_start)
+        self.example_button.setEnabled(can_start)
         for widget, text in (
             (self.driver_problem_label, problem),
             (self.reason_label, "\n".join(filter(None, (fits, others)))),
@@ -208,9 +208,9 @@ class WelcomePage(TranslatableWidget):
         self._subtitle.setText(tr("welcome.subtitle"))
         self._machine_title.setText(tr("welcome.this_machine"))
         self.use_preset_button.setText(tr("welcome.use_this_preset"))
-        self._try_title.setText(tr("welcome.example_title"))
-        self._try_text.setText(tr("welcome.example_note"))
-        self.quickstart_button.setText(tr("welcome.try_example"))
+        self._example_title.setText(tr("welcome.example_title"))
+        self._example_text.setText(tr("welcome.example_note"))
+        self.example_button.setText(tr("welcome.try_example"))
         fill_grid(self._hardware_grid, _format_hardware(self.machine))
         self.refresh()
 
