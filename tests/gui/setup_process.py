@@ -16,20 +16,19 @@ with (folder / "calls.jsonl").open("a", encoding="utf-8") as calls:
     calls.write(json.dumps([sys.argv[1:], os.getpid(), child.pid, os.environ["TRAINDECK_LANG"]]) + "\\n")
 number = len((folder / "calls.jsonl").read_text(encoding="utf-8").splitlines())
 events = folder / ("mirrors.jsonl" if "--mirrors" in sys.argv else f"events{number}.jsonl")
-events.touch()
-with events.open(encoding="utf-8") as file:
-    while True:
-        line = file.readline()
-        if not line.endswith("\\n"):
-            time.sleep(0.01)
-            continue
+emitted = 0
+while True:
+    lines = events.read_bytes().decode("utf-8").split("\\n") if events.exists() else [""]
+    for line in lines[emitted:-1]:  # the last one is incomplete
+        emitted += 1
         if line.startswith("crash"):
             child.kill()
             sys.exit("Traceback: it broke")
-        print(line, end="", flush=True)
+        print(line.strip(), flush=True)
         if '"type": "end"' in line:
             child.kill()
             sys.exit(json.loads(line)["code"])
+    time.sleep(0.01)
 """
 
 
