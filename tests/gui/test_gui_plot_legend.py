@@ -187,6 +187,14 @@ def test_noisy_curves_are_smoothed_with_the_raw_values_behind(qtbot: QtBot, page
     assert curves(page, "speed") == {"tokens_per_s line"}
 
 
+@pytest.mark.parametrize(("count", "styles"), [(3, {"line", "faint"}), (4, {"line"})])
+def test_raw_values_of_up_to_four_runs_are_behind(qtbot: QtBot, page: PlotsPage, count: int, styles: set[str]) -> None:
+    page.toolbar.smoothing.setValue(60)
+    show(qtbot, page, build_store())
+    overlay(page, qtbot, *(build_store(50) for _ in range(count)))
+    assert {key.style for key in canvas(page, "speed")._curves} == styles
+
+
 # --- overlaid runs ------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ _GIB: Final = 1024**3
 _GPU_COLORS: Final = tuple(f"curve_{letter}" for letter in "abcdef")
 _OVERLAY_COLORS: Final = tuple(f"curve_{letter}" for letter in "bcdfeghijk")
 _FIRST_DASHED_OVERLAY: Final = 5  # eleven colors alone are hard to tell apart
+_MAX_OVERLAYS_WITH_RAW: Final = 3  # raw values of more runs would hide the smoothed curves
 MAX_OVERLAYS: Final = len(_OVERLAY_COLORS)
 OWN_COLOR: Final = "curve_a"
 """Color of the displayed run. Colors are names of fields of `Palette`."""
@@ -299,6 +300,8 @@ def curve_specs(name: str, store: MetricStore, overlays: Sequence[Overlay], run_
         curves.sort(key=lambda curve: curve.style == "dotted")
     else:
         curves = _curves(name, store)
+    if len(overlays) > _MAX_OVERLAYS_WITH_RAW:
+        return curves
     smoothed_lines = [curve for curve in curves if curve.smoothed and curve.style != "area"]
     return [*curves, *(replace(line, style="faint", entry=line.entry_key) for line in smoothed_lines)]
 
