@@ -5,7 +5,7 @@ import re
 import urllib.parse
 from typing import NamedTuple
 
-from launcher.downloads import measure_rate, open_url
+from launcher.downloads import measure_rate, open_url, use_settings
 from launcher.failures import SetupError
 from launcher.messages import emit, message, print_message
 from launcher.uv import configured_sources
@@ -49,7 +49,9 @@ def find_mirror(name: str) -> "Mirror | None":
 
 def measure_mirrors() -> None:
     """Print bytes per second of each mirror, and of the source that is used without one."""
-    options = configured_sources().options
+    sources = configured_sources()
+    use_settings(sources.variables, sources.trusted_hosts)
+    options = sources.options
     configured = options[options.index("--default-index") + 1] if "--default-index" in options else PYPI
     for name, index in [("", configured), *((name, mirror.pypi) for name, mirror in MIRRORS.items())]:
         url = find_wheel(index)

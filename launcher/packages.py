@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launcher import places
-from launcher.downloads import Downloads, RemoteFile, local_path, remote_size
+from launcher.downloads import Downloads, RemoteFile, local_path, remote_size, use_settings
 from launcher.environment import Environment
 from launcher.failures import SetupError, tool_error
 from launcher.messages import emit, message, print_and_log
@@ -106,6 +106,7 @@ class Resolver:
     def __init__(self, folder: Path, target: "Sequence[str]" = ()) -> None:
         self.folder, self.uv = folder, find_uv()
         self.env = Environment(folder)
+        use_settings(*configured_sources()[1:])
         self.target = list(target) or ["--python", str(self.env.python)]
 
     def resolve(

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import NamedTuple
 
 from launcher import places
-from launcher.messages import log, message
+from launcher.messages import message
 from launcher.places import WINDOWS
 from launcher.processes import clean_env, run_logged
 
@@ -53,13 +54,10 @@ def get_wheel(folder: Path) -> bool:
         folder.mkdir(parents=True)
         shutil.copy2(str(packed), str(folder))
         return True
-    command = pip_command()
-    if not command:
-        log("uv: this Python has no pip")
-        return False
     options = ["--no-deps", "--only-binary=:all:", "--retries=1", "--disable-pip-version-check", "--no-input"]
-    command += ["download", "uv==" + UV_VERSION, *options, "-d", str(folder)]
-    return run_logged(command, message("launcher.activity.get_uv"), env=clean_env())[0] == 0
+    arguments = ["download", "uv==" + UV_VERSION, *options, "-d", str(folder)]
+    activity = message("launcher.activity.get_uv")
+    return any(run_logged([*pip, *arguments], activity, env=clean_env())[0] == 0 for pip in pip_commands())
 
 
 def extract(wheel: Path, program: Path) -> None:
@@ -82,13 +80,15 @@ def runs(program: Path) -> bool:
         return False
 
 
-def pip_command() -> "list[str]":
-    """The command that runs pip with this Python, or an empty list. A wheel of pip can be run without installing it."""
+def pip_commands() -> "Iterator[list[str]]":
+    """Commands that may run pip with this Python: the installed one, which an interrupted setup may have left
+    incomplete, and the wheel that comes with Python, which can be run as it is."""
     start = [sys.executable, "-I", "-X", "utf8"]
     if importlib.util.find_spec("pip"):
-        return [*start, "-m", "pip"]
+        yield [*start, "-m", "pip"]
     wheel = bundled_pip()
-    return [*start, str(wheel / "pip")] if wheel else []
+    if wheel:
+        yield [*start, str(wheel / "pip")]
 
 
 def bundled_pip() -> "Path | None":
@@ -107,6 +107,7 @@ class Sources(NamedTuple):
 
     options: "list[str]"
     variables: "dict[str, str]"
+    trusted_hosts: "list[str]"
 
 
 def pip_settings(listed: str) -> "dict[str, str]":
@@ -121,9 +122,13 @@ def pip_settings(listed: str) -> "dict[str, str]":
 @functools.lru_cache(maxsize=1)
 def configured_sources() -> Sources:
     """The sources that pip is configured for: uv ignores pip's settings."""
-    command = pip_command()
-    listed = subprocess.run([*command, "config", "list"], env=clean_env(), stdout=PIPE, stderr=DEVNULL).stdout
-    return translate(pip_settings(listed.decode("utf-8", "replace") if command else ""))
+    for command in pip_commands():
+        done = subprocess.run([*command, "config", "list"], env=clean_env(), stdout=PIPE, stderr=DEVNULL)
+        if done.returncode == 0:
+            return translate(pip_settings(done.stdout.decode("utf-8", "replace")))
+    # Without pip, only the environment is known.
+    named = {name[4:].lower().replace("_", "-"): text for name, text in os.environ.items() if name.startswith("PIP_")}
+    return translate(named)
 
 
 def translate(settings: "dict[str, str]") -> Sources:
@@ -146,7 +151,7 @@ def translate(settings: "dict[str, str]") -> Sources:
         variables["SSL_CERT_FILE"] = settings["cert"]
     if settings.get("proxy"):
         variables.update(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings["proxy"]))
-    return Sources(options, variables)
+    return Sources(options, variables, settings.get("trusted-host", "").split())
 
 
 def is_missing_folder(source: str) -> bool:
@@ -158,4 +163,4 @@ def is_missing_folder(source: str) -> bool:
 def uv_environment(variables: "dict[str, str]") -> "dict[str, str]":
     """Environment variables for uv: without the user's own settings of uv that would change where it installs."""
     env = {name: value for name, value in clean_env().items() if name not in ("UV_SYSTEM_PYTHON", "UV_PYTHON")}
-    return dict(env, UV_NO_CONFIG="1", UV_NO_PROGRESS="1", UV_HTTP_TIMEOUT="60", **variables)
+    return dict(env, UV_NO_CONFIG="1", UV_NO_PROGRESS="1", UV_SYSTEM_CERTS="1", UV_HTTP_TIMEOUT="60", **variables)

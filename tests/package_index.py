@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 CHUNK_BYTES = 1 << 16
 
 
 class PackageIndex(ThreadingHTTPServer):
     """`cut_after`: bytes of a file after which its next connections break, each once more than the one before.
-    `sent`: bytes of each file. `rate`: bytes per second of a connection."""
+    `sent`: bytes of each file. `proxied`: host of each request to this as a proxy. `rate`: bytes per second of a
+    connection."""
 
     daemon_threads = True
 
@@ -30,6 +31,7 @@ class PackageIndex(ThreadingHTTPServer):
         self.rate = 0.0
         self.wrong_hash = ""
         self.sent: dict[str, int] = {}
+        self.proxied: list[str] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/simple"
 
     def variables(self) -> dict[str, str]:
@@ -49,7 +51,10 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        path = unquote(self.path.split("?")[0])
+        url = urlsplit(self.path)  # of a proxy, the whole URL
+        if url.netloc:
+            self.server.proxied.append(url.netloc)
+        path = unquote(url.path)
         if match := re.fullmatch(r"/simple/([^/]+)/", path):
             self.send_page(match.group(1))
         elif (file := self.server.wheels / path.removeprefix("/files/")).is_file() and path.startswith("/files/"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -116,6 +117,32 @@ def test_the_first_start_installs_only_what_the_window_needs(project: ShellProje
     subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
     assert json.loads((project.root / ".venv" / "traindeck.json").read_bytes())["complete"] is True
     assert project.run("train", **index.variables()).stderr == ""
+
+
+@pytest.mark.parametrize("uv", ["", "none"])
+def test_the_proxy_of_pip_is_used(project: ShellProject, index: PackageIndex, uv: str) -> None:
+    proxy = index.url.removesuffix("/simple")
+    sources = {"PIP_INDEX_URL": "http://packages.test/simple", "PIP_TRUSTED_HOST": "packages.test", "PIP_PROXY": proxy}
+    variables = {**index.variables(), **sources, **({"TRAINDECK_UV": uv} if uv else {})}
+    done = project.run("setup", **variables)
+    assert done.returncode == 0, done.stderr
+    assert set(index.proxied) == {"packages.test"}
+    assert index.sent[LARGE] >= SIZE
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="mounts a small disk")
+def test_a_disk_that_is_too_small_is_reported_before_the_download(project: ShellProject, index: PackageIndex) -> None:
+    small = project.root.parent / "small disk"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(small)], check=True)
+    try:
+        project.root = Path(shutil.move(project.root, small))
+        done = project.run("setup", **index.variables())
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert done.returncode == 7, done.stderr
+    assert "Free some space and start again." in done.stderr
+    assert index.sent[LARGE] < 100_000  # its metadata
 
 
 def test_without_uv_pip_does_the_work(project: ShellProject, index: PackageIndex) -> None:

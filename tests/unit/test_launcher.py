@@ -22,6 +22,7 @@ from launcher import (
     setting_up,
     starting,
     torch_builds,
+    uv,
 )
 from launcher.environment import Environment, current_environment
 from launcher.messages import message
@@ -513,3 +514,43 @@ def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
     monkeypatch.setattr(choices, "query_driver", lambda: driver)
     assert (choices.torch_change_reason(environment, {"torch": ""}) or "") == reason
     assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "a chosen build is kept"
+
+
+# --- sources of uv ----------------------------------------------------------------------------------------
+
+
+def test_settings_of_pip_become_those_of_uv(tmp_path: Path) -> None:
+    listed = (
+        "global.index-url='https://user:pass@pypi.lab/simple'\nglobal.trusted-host='pypi.lab other.lab:8080'\n"
+        f"install.find-links='{tmp_path} /nowhere'\n:env:.index-url='https://mine/simple'\n"
+        "global.cert='/ca.pem'\r\nglobal.proxy='http://proxy:3128'\nglobal.timeout='60'\n"
+    )
+    sources = uv.translate(uv.pip_settings(listed))
+    assert sources.options == [
+        *("--default-index", "https://mine/simple"),
+        *("--find-links", str(tmp_path)),  # pip ignores the missing folder, uv would fail
+        *("--allow-insecure-host", "pypi.lab"),
+        *("--allow-insecure-host", "other.lab:8080"),
+    ]
+    assert sources.trusted_hosts == ["pypi.lab", "other.lab:8080"]
+    assert sources.variables["SSL_CERT_FILE"] == "/ca.pem"
+    assert sources.variables["HTTPS_PROXY"] == "http://proxy:3128"
+    assert uv.translate({"no-index": "true"}).options == ["--no-index"]
+
+
+def test_a_pip_that_an_interrupted_setup_left_is_not_asked_for_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "pip"
+    broken.mkdir()
+    (broken / "__main__.py").write_text("raise ImportError", encoding="utf-8")
+    monkeypatch.setattr(
+        uv, "pip_commands", lambda: iter([[sys.executable, str(broken)], [sys.executable, "-m", "pip"]])
+    )
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.lab/simple")
+    uv.configured_sources.cache_clear()
+    assert "https://pypi.lab/simple" in uv.configured_sources().options
+    monkeypatch.setattr(uv, "pip_commands", lambda: iter([[sys.executable, str(broken)]]))
+    uv.configured_sources.cache_clear()
+    assert "https://pypi.lab/simple" in uv.configured_sources().options
+    uv.configured_sources.cache_clear()
