@@ -97,7 +97,7 @@ def start(command: str, argv: "list[str]") -> int:
         return 0
     if "--back" in argv[1:] and command == "setup":
         go_back()
-        return 0
+        return start_window() if "--open" in argv else 0
     if not argv:
         update = update_in_window(choices)
         if ensure_window(choices) or update:

@@ -49,10 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.run_dir:
         controller.window.first_painted.connect(lambda: controller.open_run(Path(options.run_dir).resolve()))
     code = application.exec()
-    if controller.installer is not None and controller.installer.restart_requested:
+    if controller.restart_arguments is not None:
         from app.services.desktop_shell import start_traindeck
 
-        start_traindeck()
+        start_traindeck(controller.restart_arguments)
     return code
 
 

@@ -70,6 +70,7 @@ class Controller(QObject):
         self._settings_store = settings_store
         self._settings = settings_store.settings
         self.installer: InstallationController | None = None  # of an environment that is not complete or current
+        self.restart_arguments: list[str] | None = None  # to start the launcher with after the window has closed
         installation.read()
         self._first_paint_done = False
         self.form = SetupForm(self)
@@ -93,6 +94,7 @@ class Controller(QObject):
             window, self.active_run, self.queue_controller, self.desktop_status, self._close
         )
         self.help_controller = HelpController(window, self._settings_store.path, self._shown_run_path)
+        self.help_controller.restart_requested.connect(self._restart)
         self.notifier = Notifier(window, self.active_run, self.desktop_status, self._settings)
         self.setup_controller = SetupController(
             self.form, window, self._settings, self.active_run, self.check_job, self.preview_job,
@@ -135,7 +137,13 @@ class Controller(QObject):
 
         self.installer = InstallationController(self.window, self.active_run, self.queue_controller, self._probe)
         self.installer.changed.connect(self.render)
+        self.installer.restart_requested.connect(partial(self._restart, []))
+        self._run_viewer.offer_changed.connect(self.installer.set_unfinished_run)
         self.installer.start(update_reason)
+
+    def _restart(self, arguments: list[str]) -> None:
+        self.restart_arguments = arguments
+        self.window.close()
 
     def _build_welcome_page(self) -> None:
         from app.pages.welcome.page import WelcomePage

@@ -30,6 +30,7 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
     parser.add_argument("--keep-downloads", choices=("yes", "no"), help="keep wheels, to repair without a network")
     parser.add_argument("--output", choices=("text", "json"), help="json: events for the window, on stdout")
     parser.add_argument("--back", action="store_true", help="go back to the packages before the last update")
+    parser.add_argument("--open", action="store_true", help="with --back: open the window then")
     parser.add_argument("--mirrors", action="store_true", help="measure the mirrors and stop")
     parser.add_argument("--dev", action="store_true", help="also install the tools of the tests")
     given = vars(parser.parse_args(arguments or []))

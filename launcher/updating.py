@@ -23,6 +23,7 @@ from launcher.packages import (
     installed_versions,
     name_of,
     pinned_versions,
+    requirements,
     window_requirements,
 )
 from launcher.places import WINDOWS, read_json, write_json
@@ -35,6 +36,7 @@ from launcher.setting_up import (
     set_up_window,
 )
 
+CLOSING_S = 5.0  # for the window that asked to go back
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
 
@@ -56,7 +58,11 @@ def go_back() -> None:
         old, new, gone = current_environment(), new_environment(), previous_environment()
         if not gone.is_usable():
             raise SetupError(message("launcher.nothing_to_go_back_to"), 2)
+        until = time.monotonic() + CLOSING_S
         running = processes_using(old.folder)
+        while running and time.monotonic() < until:
+            time.sleep(0.2)
+            running = processes_using(old.folder)
         if running:
             raise SetupError(message("launcher.running", pids=", ".join(map(str, running))))
         remove_environment(new)
@@ -113,9 +119,21 @@ def update_in_window(choices: "dict[str, str]") -> "str | None":
         return None
     if not setup_reason(new_environment(), choices, dev=False):
         return None
+    if earlier_failure(reason, choices, dev=False):
+        return None
+    changed = changed_versions(env, choices)
+    if any(name_of(one) in changed for one in window_requirements()):
+        return None
+    own = {name_of(one): one for one in requirements(dev=False)}
+    shown = [f"{name} {changed[name]}" for name in own if name in changed]
+    return ", ".join(shown) or reason
+
+
+def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, str]":
+    """`before → after` of installed packages with another pin, by normalized name."""
     pins, installed = pinned_versions(choices["constraints"]), installed_versions(env)
-    own = [name_of(one) for one in window_requirements()]
-    return reason if all(installed.get(name) == pins.get(name, installed.get(name)) for name in own) else None
+    both = {name: (installed[name].split("+")[0], pins[name]) for name in installed if name in pins}
+    return {name: f"{before} → {after}" for name, (before, after) in both.items() if before != after}
 
 
 def update_reason(choices: "dict[str, str]", dev: bool, requested: bool) -> "str | None":
@@ -242,12 +260,18 @@ def update_fingerprint(reason: str, choices: "dict[str, str]", dev: bool) -> str
     return hashlib.sha256("|".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def earlier_failure(reason: str, choices: "dict[str, str]", dev: bool) -> str:
+    """Why the same update failed before, or was taken back; else empty."""
+    failed = read_json(failure_file())
+    dev = dev or bool(current_environment().state.get("dev"))
+    return str(failed.get("why")) if failed.get("wish") == update_fingerprint(reason, choices, dev) else ""
+
+
 def has_failed_before(reason: str, choices: "dict[str, str]", dev: bool) -> bool:
     """Whether the same update has failed before; prints so. Always False if the tests need their tools."""
     if dev and not current_environment().state.get("dev"):
         return False
-    failed = read_json(failure_file())
-    if failed.get("wish") != update_fingerprint(reason, choices, dev or bool(current_environment().state.get("dev"))):
-        return False
-    print_message(message("launcher.update_failed_before", error=failed.get("why"), command=SETUP_COMMAND))
-    return True
+    why = earlier_failure(reason, choices, dev)
+    if why:
+        print_message(message("launcher.update_failed_before", error=why, command=SETUP_COMMAND))
+    return bool(why)

@@ -24,17 +24,14 @@ class Installation(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.has_data = self.is_complete = True
+        self.can_undo_update = False
 
     def read(self) -> None:
         """Read what the last setup recorded. An environment without a record, as of a developer, is complete."""
-        try:
-            state = json.loads((Path(sys.prefix) / "traindeck.json").read_bytes())
-            self.is_complete = isinstance(state, dict) and bool(state.get("complete"))
-        except FileNotFoundError:
-            self.is_complete = True
-        except (OSError, ValueError):
-            self.is_complete = False
-        self.has_data = self.is_complete
+        environment = Path(sys.prefix)
+        recorded = _read_complete(environment)
+        self.has_data = self.is_complete = recorded is not False
+        self.can_undo_update = recorded is not None and bool(_read_complete(environment.with_name(".venv.old")))
 
     def on_ready(self, part: Part) -> None:
         """Setup has installed a part, while this process runs."""
@@ -48,6 +45,17 @@ class Installation(QObject):
         if self.is_complete or (part == "data" and self.has_data):
             return ""
         return tr("installation.needs_data" if part == "data" else "installation.needs_torch")
+
+
+def _read_complete(environment: Path) -> bool | None:
+    """Whether setup has completed an environment; None: it has no record."""
+    try:
+        state = json.loads((environment / "traindeck.json").read_bytes())
+        return isinstance(state, dict) and bool(state.get("complete"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return False
 
 
 installation = Installation()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from PySide6.QtCore import QObject, QProcess, Qt
+from PySide6.QtCore import QObject, QProcess, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox, QPushButton
 
 from app.services import desktop_shell
@@ -26,6 +26,8 @@ _GUIDES: Final = {"en": "guide.md", "zh": "guide.zh.md"}
 class HelpController(QObject):
     """`shown_run_path` returns the folder of the displayed run, for a bug report."""
 
+    restart_requested = Signal(list)  # with arguments of the launcher
+
     def __init__(self, window: MainWindow, settings_path: Path, shown_run_path: Callable[[], Path | None]) -> None:
         super().__init__(window)
         self._window, self._settings_path, self._shown_run_path = window, settings_path, shown_run_path
@@ -33,12 +35,17 @@ class HelpController(QObject):
         window.menus.connect_actions({
             "guide": self.show_guide,
             "shortcuts": self.show_shortcuts,
+            "whats_new": self.show_whats_new,
+            "undo_update": self.ask_to_undo_update,
             "bug_report": self.choose_bug_report_path,
             "about": self.show_about,
         })  # fmt: skip
 
     def show_guide(self) -> None:
         self._show_document(program_files.ROOT / "docs" / _GUIDES[current_language()], tr("help.user_guide"))
+
+    def show_whats_new(self) -> None:
+        self._show_document(program_files.ROOT / "CHANGELOG.md", tr("help.whats_new"))
 
     def _show_document(self, path: Path, title: str) -> None:
         from app.help.text_dialog import Document
@@ -63,6 +70,14 @@ class HelpController(QObject):
         copy.clicked.connect(lambda: desktop_shell.copy_text(versions))
         licence = box.addButton(tr("help.licence"), QMessageBox.ButtonRole.ActionRole)
         licence.clicked.connect(lambda: self._show_document(program_files.ROOT / "LICENSE", tr("help.licence")))
+        _show_dialog(box)
+
+    def ask_to_undo_update(self) -> None:
+        """Offer the packages of before the last update."""
+        box = self._message_box(tr("help.undo_update"), tr("help.undo_question"))
+        box.setObjectName("undoUpdate")
+        undo = box.addButton(tr("help.undo_and_restart"), QMessageBox.ButtonRole.AcceptRole)
+        undo.clicked.connect(lambda: self.restart_requested.emit(["setup", "--back", "--open"]))
         _show_dialog(box)
 
     def _message_box(self, title: str, text: str) -> QMessageBox:

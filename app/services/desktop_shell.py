@@ -6,7 +6,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,13 +29,13 @@ def copy_text(text: str) -> None:
     QGuiApplication.clipboard().setText(text)
 
 
-def start_traindeck() -> None:
-    """Start Traindeck as a double click does, in a process of its own."""
+def start_traindeck(arguments: Sequence[str] = ()) -> None:
+    """Start Traindeck as a double click does, in a process of its own, or the launcher with arguments (no spaces)."""
     root = Path(__file__).resolve().parents[2]
     if sys.platform == "win32":
-        os.startfile(root / "train_gpu.bat", show_cmd=7)  # SW_SHOWMINNOACTIVE
+        os.startfile(root / "train_gpu.bat", arguments=" ".join(arguments), show_cmd=7)  # SW_SHOWMINNOACTIVE
     else:  # the type checker follows platforms only through else
-        QProcess.startDetached("/bin/sh", [str(root / "train_gpu.sh")], str(root))
+        QProcess.startDetached("/bin/sh", [str(root / "train_gpu.sh"), *arguments], str(root))
 
 
 def documents_folder() -> Path:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu
 
 from app.core.command_line import SHELLS
+from app.core.installation import installation
 from app.core.run_state import RunState, RunStateMachine
 from app.pages.registry import PAGES
 from app.texts import tr
@@ -58,7 +59,9 @@ _HELP: Final[tuple[_Command, ...]] = (
     ("welcome", "window.welcome", "Ctrl+Shift+W"),
     ("guide", "window.user_guide", "Shift+F1"),
     ("shortcuts", "window.keyboard_shortcuts", "F1"),
+    ("whats_new", "window.whats_new", "Ctrl+Shift+F1"),
     _SEPARATOR,
+    ("undo_update", "window.undo_update", "Ctrl+Shift+U"),
     ("bug_report", "window.bug_report", "Ctrl+Shift+B"),
     _SEPARATOR,
     ("about", "window.about_traindeck", "Ctrl+F1"),
@@ -156,6 +159,7 @@ class Menus(QObject):
             "resume": machine.can_resume,
             "stop": machine.can_stop,
             "stop_and_quit": machine.is_active,
+            "undo_update": installation.can_undo_update and not machine.is_active,
             "save": machine.can_save,
             "sample": machine.state is RunState.TRAINING and active_run_shown,
             **dict.fromkeys(("run_folder", "tensorboard"), bool(machine.run_dir) or not active_run_shown),

@@ -59,6 +59,7 @@ class InstallationCard(FittingCard):
         self._job = job
         self._shown_state = job.state
         self._is_queued = False
+        self._blocked = ""  # why an offered update must wait
         self.title, self.facts = label("verdict"), set_object_name(ElidedLabel(), "muted")
         self.progress, self.amount = QProgressBar(textVisible=False), label("muted")
         self.failure, self.build, self.disk = label("error", wrap=True), label("muted", wrap=True), label("muted")
@@ -100,12 +101,19 @@ class InstallationCard(FittingCard):
         self.restart.setEnabled(not reason)
         self.restart.setToolTip(reason)
 
+    def set_update_blocked(self, reason: str) -> None:
+        """`reason`: why an offered update must wait; empty: it need not."""
+        self._blocked = reason
+        self.refresh()
+
     # --- display ------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Show the state of the job."""
         job, is_open = self._job, self._job.state not in ("offered", "finished")
         has_mirrors = bool(job.mirrors) or job.is_measuring
+        is_blocked = job.state == "offered" and bool(self._blocked)
+        self.switch.setEnabled(not is_blocked)
         held = self.window().focusWidget()
         for widget, is_shown in (
             (self.progress, is_open),
@@ -118,7 +126,7 @@ class InstallationCard(FittingCard):
             (self.details, is_open),
             (self.switch, job.state in _SWITCH_TEXTS),
             (self.close_button, installation.is_complete and job.state != "running"),
-            (self.hint, not installation.is_complete and not self._is_queued),
+            (self.hint, (not installation.is_complete and not self._is_queued) or is_blocked),
             (self.queued, self._is_queued),
             (self.take_back, self._is_queued),
             (self.restart, job.needs_restart),
@@ -131,7 +139,7 @@ class InstallationCard(FittingCard):
         if job.state in _SWITCH_TEXTS:
             set_text_if_changed(self.switch, tr(_SWITCH_TEXTS[job.state]))
         possible = "installation.possible_with_data" if installation.has_data else "installation.possible"
-        set_text_if_changed(self.hint, tr(possible))
+        set_text_if_changed(self.hint, self._blocked if is_blocked else tr(possible))
         self._show_heading()
         self._show_progress()
         if job.plan is not None:

@@ -22,17 +22,17 @@ class InstallationController(QObject):
     """Runs setup from `start` until the environment is complete, or offers an update of it."""
 
     changed = Signal()  # what is installed, or whether a start is queued
+    restart_requested = Signal()
 
     def __init__(self, window: MainWindow, active_run: ActiveRun, queue: QueueController, probe: GpuProbe) -> None:
         super().__init__(window)
         self._window, self._active_run, self._queue, self._probe = window, active_run, queue, probe
         self.job = SetupJob(self)
         self.card = InstallationCard(self.job)
-        self.restart_requested = False  # start Traindeck again after the window has closed
         self._queued_id = ""  # of the run that Start has queued
         window.add_card(self.card)
         self.card.take_back_clicked.connect(self._take_back)
-        self.card.restart_clicked.connect(self._restart)
+        self.card.restart_clicked.connect(self.restart_requested)
         self.job.changed.connect(self._on_job_changed)
         installation.changed.connect(self._on_installed)
         queue.changed.connect(self._on_queue_changed)
@@ -44,6 +44,10 @@ class InstallationController(QObject):
             self.job.offer(update_reason)
         else:
             self.job.start()
+
+    def set_unfinished_run(self, name: str) -> None:
+        """An update waits for an unfinished run, which continues exactly only with the packages that it began with."""
+        self.card.set_update_blocked(tr("installation.unfinished_run", name=name) if name else "")
 
     def shutdown(self) -> None:
         """Pause. The next start of the window continues."""
@@ -93,7 +97,3 @@ class InstallationController(QObject):
 
     def _update_restart(self) -> None:
         self.card.set_restart_blocked(tr("installation.run_active") if self._active_run.machine.is_active else "")
-
-    def _restart(self) -> None:
-        self.restart_requested = True
-        self._window.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QTextBrowser
+from PySide6.QtWidgets import QMessageBox, QTextBrowser
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -21,6 +21,7 @@ from app.window import installation_controller
 from app.window.installation_card import InstallationCard
 from tests.gui.conftest import MakeWindow, click, wait_for_state
 from tests.gui.setup_process import SetupProcess
+from tests.gui.test_gui_interrupted import write_interrupted_run
 
 GIB, MIB = 2**30, 2**20
 PLAN = {
@@ -214,6 +215,42 @@ def test_an_update_is_made_on_request_and_a_restart_never_interrupts_a_run(
     click(qtbot, controller.window.run_bar.stop)
     qtbot.waitUntil(card.restart.isEnabled, timeout=20_000)
     click(qtbot, card.restart)
-    assert controller.installer is not None
-    assert controller.installer.restart_requested
+    assert controller.restart_arguments == []
+    assert not controller.window.isVisible()
+
+
+def test_an_update_waits_for_an_unfinished_run(
+    make_window: MakeWindow, setup: SetupProcess, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    (setup.path.parent / "traindeck.json").write_text(json.dumps({"complete": True}), encoding="utf-8")
+    monkeypatch.setenv("TRAINDECK_UPDATE", "torch 2.12.0 → 2.13.0")
+    write_interrupted_run(home, "晚上")
+    controller = make_window()
+    card = card_of(controller)
+    qtbot.waitUntil(lambda: not card.switch.isEnabled())
+    assert card.facts.text() == "torch 2.12.0 → 2.13.0"
+    assert "Run 晚上 is not finished" in card.hint.text()
+    click(qtbot, controller.window.interrupted_run_bar.buttons["dismissInterrupted"])
+    assert card.switch.isEnabled()
+    assert card.hint.isHidden()
+
+
+def test_the_last_update_can_be_undone_by_a_click(make_window: MakeWindow, setup: SetupProcess, qtbot: QtBot) -> None:
+    for folder in (setup.path.parent, setup.path.parent.with_name(".venv.old")):
+        folder.mkdir(exist_ok=True)
+        (folder / "traindeck.json").write_text(json.dumps({"complete": True}), encoding="utf-8")
+    controller = make_window("echo")
+    action = controller.window.menus.actions["undo_update"]
+    assert action.isEnabled()
+    click(qtbot, controller.window.run_bar.start)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
+    assert not action.isEnabled()
+    click(qtbot, controller.window.run_bar.stop)
+    qtbot.waitUntil(action.isEnabled, timeout=20_000)
+    action.trigger()
+    box = controller.window.findChild(QMessageBox, "undoUpdate")
+    assert box is not None
+    undo = next(button for button in box.buttons() if button.text() == "Undo and restart")
+    click(qtbot, undo)
+    assert controller.restart_arguments == ["setup", "--back", "--open"]
     assert not controller.window.isVisible()
