@@ -19,7 +19,7 @@ CHUNK_BYTES = 1 << 16
 class PackageIndex(ThreadingHTTPServer):
     """`cut_after`: bytes of a file after which its next connections break, each once more than the one before.
     `sent`: bytes of each file. `proxied`: host of each request to this as a proxy. `rate`: bytes per second of a
-    connection."""
+    connection. `offline`: every connection breaks."""
 
     daemon_threads = True
 
@@ -29,6 +29,7 @@ class PackageIndex(ThreadingHTTPServer):
         self.cuts: dict[str, int] = {}
         self.cut_after = 0
         self.rate = 0.0
+        self.offline = False
         self.wrong_hash = ""
         self.sent: dict[str, int] = {}
         self.proxied: list[str] = []
@@ -51,6 +52,9 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        if self.server.offline:
+            self.close_connection = True
+            return
         url = urlsplit(self.path)  # of a proxy, the whole URL
         if url.netloc:
             self.server.proxied.append(url.netloc)
@@ -98,8 +102,8 @@ class Handler(BaseHTTPRequestHandler):
         cut = self.server.cut_after if self.server.cuts.get(name, 0) > 0 and len(content) > CHUNK_BYTES else 0
         for start in range(0, len(content), CHUNK_BYTES):
             chunk = content[start : start + CHUNK_BYTES]
-            if cut and start >= cut:
-                self.server.cuts[name] -= 1
+            if self.server.offline or (cut and start >= cut):
+                self.server.cuts[name] = self.server.cuts.get(name, 0) - 1
                 self.close_connection = True
                 self.connection.close()
                 return

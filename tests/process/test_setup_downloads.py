@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,26 @@ def test_a_killed_download_is_continued_by_the_next_setup(project: ShellProject,
     assert done.returncode == 0, done.stderr
     assert SIZE <= index.sent[LARGE] < SIZE + 600_000, before
     assert not (project.root / ".venv-setup" / "downloads").exists()
+
+
+def test_a_network_that_is_cut_at_ten_random_moments_only_delays_the_setup(
+    project: ShellProject, index: PackageIndex
+) -> None:
+    moments, index.rate = random.Random(27), 1_000_000
+    child = project.start("setup", **index.variables())
+    for _ in range(10):
+        time.sleep(moments.uniform(0.2, 1.2))
+        index.offline = True
+        time.sleep(moments.uniform(0.2, 1.0))
+        index.offline = False
+        if child.poll() is not None:  # uv gives up sooner than the downloads
+            assert "network does not respond" in child.communicate()[1].decode("utf-8")
+            child = project.start("setup", **index.variables())
+    index.rate = 0.0
+    assert child.wait(120) == 0, child.communicate()[1].decode("utf-8")
+    child.communicate()
+    assert index.sent[LARGE] < SIZE + 1_500_000  # at most what was under way at each cut
+    assert project.run("train", **index.variables()).stderr == ""
 
 
 def test_a_damaged_file_is_an_error_that_names_it(project: ShellProject, index: PackageIndex) -> None:
