@@ -26,7 +26,7 @@ from launcher.torch_builds import TORCH_TAGS, choose_torch, query_driver
 from launcher.uv import UV_VERSION, find_uv
 
 # Names for the user, of uv, and of sys.platform.
-PLATFORMS = {"windows": ("x86_64-pc-windows-msvc", "win32"), "linux": ("x86_64-manylinux_2_28", "linux")}
+PLATFORMS = {"windows": ("x86_64-pc-windows-msvc", "win32"), "linux": ("x86_64-manylinux_2_34", "linux")}
 CREATED_FOLDERS = {".git", ".venv", ".venv.new", ".venv.old", ".venv-setup", "cache", "logs", "runs", "wheels"}
 
 
