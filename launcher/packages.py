@@ -263,7 +263,7 @@ def install_files(env: Environment, files: "list[Path]") -> None:
     uv, paths = find_uv(), [str(path) for path in files]
     activity = message("launcher.activity.install_packages")
     if uv:
-        command = [uv, "pip", "install", "--python", str(env.python), "--no-deps", "--no-config"]
+        command = [uv, "pip", "install", "--python", str(env.python), "--no-deps", "--compile-bytecode"]
         options = configured_sources()  # source distributions are built with packages of these
         code, output = run_logged([*command, *options.options, *paths], activity, env=uv_environment(options.variables))
     else:

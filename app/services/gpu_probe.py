@@ -78,7 +78,7 @@ def _linux_adapter_present() -> bool:
 
 def torch_version() -> str:
     """Return the version of the installed torch without importing it, or an empty string."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(ImportError, OSError, ValueError):
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.origin:
             # importlib.metadata would take 8 ms and 1 MB.
