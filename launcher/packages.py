@@ -258,12 +258,13 @@ def installed_versions(env: Environment) -> "dict[str, str]":
     return found
 
 
-def install_files(env: Environment, files: "list[Path]") -> None:
-    """Install exactly these files."""
+def install_files(env: Environment, files: "list[Path]", compile_all: bool = True) -> None:
+    """Install exactly these files. `compile_all`: compile all installed packages, which takes 5 s for the window's."""
     uv, paths = find_uv(), [str(path) for path in files]
     activity = message("launcher.activity.install_packages")
     if uv:
-        command = [uv, "pip", "install", "--python", str(env.python), "--no-deps", "--compile-bytecode"]
+        command = [uv, "pip", "install", "--python", str(env.python), "--no-deps"]
+        command += ["--compile-bytecode"] if compile_all else []
         options = configured_sources()  # source distributions are built with packages of these
         code, output = run_logged([*command, *options.options, *paths], activity, env=uv_environment(options.variables))
     else:
@@ -299,7 +300,7 @@ def fetch_and_install(env: Environment, parts: "list[tuple[str, list[Package]]]"
             files = [one.path or downloads.futures[one.file.name].result() for one in part]
             if files:
                 emit("stage", stage="install", text=message("launcher.activity.install_packages"))
-                install_files(env, files)
+                install_files(env, files, compile_all=name != "window")
             emit("ready", part=name)
             if name == "window":
                 env.write_state(dict(env.state, window=True))

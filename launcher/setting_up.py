@@ -82,7 +82,7 @@ def create_environment(env: Environment, chosen: str) -> None:
         code, output = run_logged([*command, str(env.folder)], activity, env=uv_environment({}))
         pip = bundled_pip()
         if not code and pip:  # for those who add packages of their own
-            install_files(env, [pip])
+            install_files(env, [pip], compile_all=False)
     else:
         command = [python, "-I", "-m", "venv", "--prompt", "traindeck"]
         code, output = run_logged([*command, str(env.folder)], activity)
