@@ -125,7 +125,7 @@ class Resolver:
         sources = configured_sources()
         own = [OPTIONS_OF_UV.get(option, option) for option in options]
         configured = sources.options if "--default-index" not in own else without(sources.options, "--default-index")
-        configured = [] if is_packed() else configured
+        configured = [] if "--no-index" in own else configured
         command = [self.uv, "pip", "compile", str(asked), "--format", "pylock.toml", "--output-file", str(answer)]
         command += ["--quiet", "--no-header", "--index-strategy", "unsafe-best-match", *self.target, *pins, *extra]
         env = uv_environment(sources.variables)
@@ -137,7 +137,9 @@ class Resolver:
         tried: list[str] = []
         answers: dict[str, tuple[list[Package], str]] = {}
         online = torch_sources(tag, torch_pin(), find_mirror(mirror), system)
-        for source in [packed_source()] if is_packed() else online:
+        kept = [folder_source(message("launcher.source.kept"), places.DOWNLOADS)] if places.DOWNLOADS.is_dir() else []
+        packed = folder_source(message("launcher.source.packed"), places.PACKED_WHEELS)
+        for source in [packed] if is_packed() else [*online, *kept]:
             key = str((source.version, source.options))
             if key not in answers:
                 # === compares text: torch==2.13.0 would also take 2.13.0+cpu, which counts as newer.
@@ -167,11 +169,11 @@ def packed_options() -> "list[str]":
     return ["--no-index", "--find-links", str(places.PACKED_WHEELS)] if is_packed() else []
 
 
-def packed_source() -> TorchSource:
-    wheel = next(iter(places.PACKED_WHEELS.glob("torch-*.whl")), None)
-    return TorchSource(
-        message("launcher.source.packed"), wheel.name.split("-")[1] if wheel else torch_pin(), packed_options()
-    )
+def folder_source(label: str, folder: Path) -> TorchSource:
+    """A folder of wheels as the only source: of a pack, or what `--keep-downloads` kept, for use without a network."""
+    wheel = next(iter(folder.glob("torch-*.whl")), None)
+    version = wheel.name.split("-")[1] if wheel else torch_pin()
+    return TorchSource(label, version, ["--no-index", "--find-links", str(folder)])
 
 
 def source_options(choices: "dict[str, str]") -> "list[str]":

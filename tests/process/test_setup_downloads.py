@@ -166,6 +166,19 @@ def test_a_disk_that_is_too_small_is_reported_before_the_download(project: Shell
     assert index.sent[LARGE] < 100_000  # its metadata
 
 
+def test_kept_downloads_repair_the_environment_without_a_network(project: ShellProject, index: PackageIndex) -> None:
+    assert project.run("setup", "--keep-downloads", "yes", **index.variables()).returncode == 0
+    index.offline = True
+    next(project.root.glob(".venv/lib/*/site-packages/large-1.0.dist-info/INSTALLER")).unlink()
+    state = project.root / ".venv" / "traindeck.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
+    done = project.run("train", **index.variables())
+    assert done.returncode == 3, done.stderr
+    assert "large-1.0.dist-info is only partially installed" in done.stderr
+    assert "PyTorch 2.13.0+cpu from kept downloads" in done.stderr
+    assert project.run("train", **index.variables()).stderr == ""
+
+
 def test_without_uv_pip_does_the_work(project: ShellProject, index: PackageIndex) -> None:
     done = project.run("setup", **index.variables(), TRAINDECK_UV="none")
     assert done.returncode == 0, done.stderr
