@@ -115,6 +115,11 @@ def _format_decimal(value: float) -> str:
     return f"{value:.2f}"
 
 
+def _format_milliseconds(value: float) -> str:
+    """A smoothed series of zeros approaches 0 after a first value, and does not reach it."""
+    return formatting.format_significant(value if abs(value) >= 0.005 else 0.0)
+
+
 def _format_learning_rate(value: float) -> str:
     return f"{value:.2e}".replace("e-0", "e-").replace("e+00", "") if value else "0"
 
@@ -224,7 +229,9 @@ PLOTS: Final = {
         "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal,
         in_overview=True, from_zero=True,
     ),
-    "time": PlotSpec("plots.step_time_ms", _time_curves, "step_time", from_zero=True),
+    "time": PlotSpec(
+        "plots.step_time_ms", _time_curves, "step_time", format_value=_format_milliseconds, from_zero=True,
+    ),
     "learning_rate": PlotSpec("plots.learning_rate", format_value=_format_learning_rate, in_overview=True),
     "grad_norm": PlotSpec("plots.gradient_norm", in_overview=True),
     "exact_match": PlotSpec(
