@@ -29,8 +29,12 @@ PROGRAM = "uv.exe" if WINDOWS else "uv"
 def find_uv() -> str:
     """Path of a uv that runs here, or empty. TRAINDECK_UV chooses another one, or `none`."""
     chosen = os.environ.get("TRAINDECK_UV", "")
-    if chosen:
-        return "" if chosen == "none" else chosen
+    return own_uv() if not chosen else "" if chosen == "none" else chosen
+
+
+@functools.lru_cache(maxsize=1)
+def own_uv() -> str:
+    """Obtain uv if needed, once: without a network each attempt takes long."""
     program = installed_uv()
     if runs(program):
         return str(program)
