@@ -261,7 +261,7 @@ def installed_versions(env: Environment) -> "dict[str, str]":
 
 
 def install_files(env: Environment, files: "list[Path]", compile_all: bool = True) -> None:
-    """Install exactly these files. `compile_all`: compile all installed packages, which takes 5 s for the window's."""
+    """Install exactly these files. `compile_all`: compile their modules, else Python does so as it imports them."""
     uv, paths = find_uv(), [str(path) for path in files]
     activity = message("launcher.activity.install_packages")
     if uv:
@@ -291,7 +291,9 @@ def batches(packages: "list[Package]", window: "set[str]") -> "list[tuple[str, l
     return [("window", first), ("data", rest), ("all", large)]
 
 
-def fetch_and_install(env: Environment, parts: "list[tuple[str, list[Package]]]", keep: bool) -> None:
+def fetch_and_install(
+    env: Environment, parts: "list[tuple[str, list[Package]]]", keep: bool, compile_all: bool = True
+) -> None:
     """Download all parts side by side and install each as soon as it is there."""
     folder = places.DOWNLOADS
     remote = [one.file for _, part in parts for one in part if one.path is None]
@@ -302,7 +304,7 @@ def fetch_and_install(env: Environment, parts: "list[tuple[str, list[Package]]]"
             files = [one.path or downloads.futures[one.file.name].result() for one in part]
             if files:
                 emit("stage", stage="install", text=message("launcher.activity.install_packages"))
-                install_files(env, files, compile_all=name != "window")
+                install_files(env, files, compile_all)
             emit("ready", part=name)
             if name == "window":
                 env.write_state(dict(env.state, window=True))

@@ -98,7 +98,8 @@ def install_window(env: Environment, choices: "dict[str, str]", dev: bool) -> No
     packages, output = resolver.resolve(window_requirements(), constraints, source_options(choices))
     if not packages:
         raise tool_error(message("launcher.packages_not_installed"), output)
-    fetch_and_install(env, [("window", missing(env, packages))], keep=True)
+    # Compiling takes 5 s, for which the window would have to wait.
+    fetch_and_install(env, [("window", missing(env, packages))], keep=True, compile_all=False)
 
 
 def install_packages(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
