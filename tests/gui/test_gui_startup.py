@@ -18,10 +18,11 @@ from trainer_core import protocol
 
 POINTS = 100_000
 
-# Prints processor seconds until the first paint, resident MB, whether torch is imported, and whether garbage collection
-# skips the objects of the window.
+# Prints processor seconds until the first paint, resident MB without mapped files, whether torch is imported, and
+# whether garbage collection skips the objects of the window. How much of a library is mapped depends on the kernel's
+# cache: right after an installation the same window has 163 MB in all, later 147 MB.
 MEASURE_START = """
-import gc, sys, time
+import gc, pathlib, re, sys, time
 sys.argv = ["traindeck"]
 from app import __main__ as program
 from PySide6.QtCore import QTimer
@@ -37,7 +38,10 @@ def build_and_measure(application, options):
             return QTimer.singleShot(50, report)
         has_torch = "torch" in sys.modules
         is_frozen = gc.isenabled() and len(gc.get_objects()) < 0.2 * gc.get_freeze_count()
-        print(paint_times[0], psutil.Process().memory_info().rss / 1e6, has_torch, is_frozen, flush=True)
+        status = pathlib.Path("/proc/self/status")
+        anonymous = re.search(r"RssAnon:\\s+(\\d+) kB", status.read_text()) if status.exists() else None
+        megabytes = int(anonymous[1]) / 1e3 if anonymous else psutil.Process().memory_info().rss / 1e6
+        print(paint_times[0], megabytes, has_torch, is_frozen, flush=True)
         controller.shutdown()
     QTimer.singleShot(500, report)
     return controller
@@ -56,7 +60,8 @@ def test_pyside_keeps_the_reference_count_of_none() -> None:
 
 
 def test_the_first_paint_is_fast_and_needs_little_memory_and_no_torch() -> None:
-    """Processor time excludes the load of other processes. The target on an idle machine is 0.5 s."""
+    """Processor time excludes the load of other processes. Targets: 0.5 s on an idle machine, and 150 MB in all, of
+    which mapped files are 67 MB."""
     command = [sys.executable, "-c", MEASURE_START]
     measurements = []
     for _ in range(2):
@@ -66,7 +71,7 @@ def test_the_first_paint_is_fast_and_needs_little_memory_and_no_torch() -> None:
         assert is_frozen == "True"  # otherwise each garbage collection blocks the window for 40 ms
         measurements.append((float(seconds), float(megabytes)))
     assert min(seconds for seconds, _ in measurements) < 1.0
-    assert min(megabytes for _, megabytes in measurements) < 150.0
+    assert min(megabytes for _, megabytes in measurements) < (85.0 if sys.platform == "linux" else 150.0)
 
 
 def test_a_plot_of_100_000_points_is_painted_within_250_ms(make_window: MakeWindow, qtbot: QtBot) -> None:
