@@ -522,7 +522,7 @@ def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
 def test_settings_of_pip_become_those_of_uv(tmp_path: Path) -> None:
     listed = (
         "global.index-url='https://user:pass@pypi.lab/simple'\nglobal.trusted-host='pypi.lab other.lab:8080'\n"
-        f"install.find-links='{tmp_path} /nowhere'\n:env:.index-url='https://mine/simple'\n"
+        f"install.find-links={f'{tmp_path} /nowhere'!r}\n:env:.index-url='https://mine/simple'\n"
         "global.cert='/ca.pem'\r\nglobal.proxy='http://proxy:3128'\nglobal.timeout='60'\n"
     )
     sources = uv.translate(uv.pip_settings(listed))
