@@ -236,7 +236,7 @@ def test_an_update_is_offered_by_the_window_and_in_use_after_its_restart(project
         project.require_version("2.0")
         with (project.root / "pyproject.toml").open("a", encoding="utf-8") as file:
             file.write("[tool.traindeck]\nwindow = ['pip']\n")
-        assert project.run().stdout.strip() == "the requirements, options, Python or driver changed"
+        assert project.run().stdout.strip() == "small 1.0 → 2.0"
         assert "takes effect when you close and restart Traindeck" in project.run("setup").stderr
         window.communicate("\n")
     assert project.run().stdout.strip() == ""
