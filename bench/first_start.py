@@ -28,6 +28,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from package_index import serve_packages  # noqa: E402
 
+from launcher.uv import UV_VERSION  # noqa: E402
+
 NAMESPACE = "traindeck-first-start"
 DISPLAY = ":93"
 FOLDER_NAME = "我的 模型 & co"
@@ -36,7 +38,7 @@ FOLDER_NAME = "我的 模型 & co"
 def collect_wheels(folder: Path) -> None:
     """Download the wheels of the window, of pip and of uv."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = [*project["tool"]["traindeck"]["window"], "uv==0.13.9", "pip"]
+    wanted = [*project["tool"]["traindeck"]["window"], f"uv=={UV_VERSION}", "pip"]
     lock = folder / "pylock.toml"
     command = [sys.executable, "-m", "uv", "pip", "compile", "-", "-c", str(ROOT / "constraints.txt")]
     command += ["--python", sys.executable, "--format", "pylock.toml", "-q", "-o", str(lock), "--no-config"]

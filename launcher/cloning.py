@@ -1,5 +1,5 @@
-"""Clones an environment with hard links, which need no disk space. Its programs find it by themselves: uv made it
-relocatable, so the clone works, and goes on working when it is renamed."""
+"""Clones an environment with hard links, which need no disk space. uv made it relocatable, so its scripts also work in
+the clone and after a rename."""
 
 import contextlib
 import os

@@ -26,11 +26,12 @@ KNOWN_FAILURES = (
     (r"driver version is insufficient|driver on your system is too old", "launcher.advice.update_driver", 6),
     (r"Errno 13|WinError 5\b|WinError 32", "launcher.advice.files_in_use", 1),
     (
-        r"Errno -?\d+\] (Temporary failure|Name or service|getaddrinfo)|Connection|timed out|SSLError|ProxyError",
+        r"Errno -?\d+\] (Temporary failure|Name or service|getaddrinfo)|Connection|timed out|SSLError|ProxyError"
+        r"|error sending request|dns error",
         "launcher.advice.network",
         1,
     ),
-    (r"No matching distribution|ResolutionImpossible", "launcher.advice.package_sources", 1),
+    (r"No matching distribution|ResolutionImpossible|No solution found", "launcher.advice.package_sources", 1),
     (r"OSError.*'[A-Z]:[^'\n]{259,}'", "launcher.advice.path_too_long", 1),
 )
 

@@ -294,7 +294,7 @@ def batches(packages: "list[Package]", window: "set[str]") -> "list[tuple[str, l
 def fetch_and_install(
     env: Environment, parts: "list[tuple[str, list[Package]]]", keep: bool, compile_all: bool = True
 ) -> None:
-    """Download all parts side by side and install each as soon as it is there."""
+    """Download all parts in parallel and install each when its files are complete."""
     folder = places.DOWNLOADS
     remote = [one.file for _, part in parts for one in part if one.path is None]
     total = sum(file.size for file in remote)

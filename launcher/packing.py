@@ -31,7 +31,7 @@ CREATED_FOLDERS = {".git", ".venv", ".venv.new", ".venv.old", ".venv-setup", "ca
 
 
 def pack(arguments: "list[str]") -> int:
-    """Write the zip. Nothing is left of it if that fails."""
+    """Write the zip. A failure leaves no file."""
     parser = argparse.ArgumentParser("train_gpu pack", description="Zip Traindeck with its packages.")
     parser.add_argument("file", help="the zip to write")
     here = "windows" if WINDOWS else "linux"

@@ -1,4 +1,4 @@
-"""Finds a supported Python, or lets uv install one of its own."""
+"""Finds a supported Python, or installs one with uv."""
 
 import json
 import os

@@ -124,9 +124,8 @@ def update_in_window(choices: "dict[str, str]") -> "str | None":
     changed = changed_versions(env, choices)
     if any(name_of(one) in changed for one in window_requirements()):
         return None
-    own = {name_of(one): one for one in requirements(dev=False)}
-    shown = [f"{name} {changed[name]}" for name in own if name in changed]
-    return ", ".join(shown) or reason
+    own = map(name_of, requirements(dev=False))
+    return ", ".join(f"{name} {changed[name]}" for name in own if name in changed) or reason
 
 
 def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, str]":

@@ -30,7 +30,7 @@ def copy_text(text: str) -> None:
 
 
 def start_traindeck(arguments: Sequence[str] = ()) -> None:
-    """Start Traindeck as a double click does, in a process of its own, or the launcher with arguments (no spaces)."""
+    """Start the launcher as a detached process. Without arguments it opens the window. Arguments contain no spaces."""
     root = Path(__file__).resolve().parents[2]
     if sys.platform == "win32":
         os.startfile(root / "train_gpu.bat", arguments=" ".join(arguments), show_cmd=7)  # SW_SHOWMINNOACTIVE

@@ -1,4 +1,4 @@
-"""`train_gpu setup` in a process of its own, which downloads and installs packages while the window is open."""
+"""`train_gpu setup` as a child process, which downloads and installs packages while the window is open."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -514,6 +515,13 @@ def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
     monkeypatch.setattr(choices, "query_driver", lambda: driver)
     assert (choices.torch_change_reason(environment, {"torch": ""}) or "") == reason
     assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "a chosen build is kept"
+
+
+def test_one_version_of_uv_is_used_everywhere() -> None:
+    batch = (ROOT / "train_gpu.bat").read_text(encoding="ascii")
+    assert set(re.findall(r"uv-(\d[\d.]*\d)", batch)) == {uv.UV_VERSION}
+    for file in ("pyproject.toml", "constraints.txt"):
+        assert re.findall(r"\buv==([\d.]+)", (ROOT / file).read_text(encoding="utf-8")) == [uv.UV_VERSION]
 
 
 # --- sources of uv ----------------------------------------------------------------------------------------
