@@ -34,14 +34,14 @@ class Checkout:
         path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         path.chmod(0o755)
 
-    def run(self, **environment: str) -> tuple[int, list[str]]:
-        """Return the exit code and the result lines of the stages."""
+    def run(self, lines: int = 3, **environment: str) -> tuple[int, list[str]]:
+        """Return the exit code and the last lines, by default the result lines of the stages."""
         path = f"{self.tools}{os.pathsep}{os.environ['PATH']}"
         variables = {**os.environ, "PATH": path, **environment}
         done = subprocess.run(
             [self.folder / ".ci" / "run"], env=variables, capture_output=True, encoding="utf-8", timeout=60, check=False
         )
-        return done.returncode, done.stdout.splitlines()[-3:]
+        return done.returncode, done.stdout.splitlines()[-lines:]
 
 
 @pytest.fixture
@@ -60,6 +60,13 @@ def test_the_windows_stage_runs_after_a_failure_on_linux(checkout: Checkout) -> 
         3,
         [f"== Linux stage: {failed}", f"== Slow groups stage: {failed}", "== Windows stage: passed"],
     )
+
+
+def test_failed_tests_and_their_errors_are_repeated_at_the_end(checkout: Checkout) -> None:
+    failure = "____ test_sums ____", "E   assert 1 == 2", "FAILED tests/test_sums.py::test_sums - assert 1 == 2"
+    checkout.write("train_gpu.sh", "\n".join([*(f"echo '{line}'" for line in failure), "echo 1 failed", "exit 1"]))
+    _, results = checkout.run(lines=7)
+    assert results[:4] == ["== slow: errors", *failure]
 
 
 def test_a_failure_in_a_slow_group_sets_the_exit_code(checkout: Checkout) -> None:
