@@ -66,6 +66,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     input_column: Annotated[str, knob("data")] = "input"
     system_column: Annotated[str, knob("data")] = "system"
     messages_column: Annotated[str, knob("data")] = "messages"
+    chosen_column: Annotated[str, knob("data")] = "chosen"
+    rejected_column: Annotated[str, knob("data")] = "rejected"
+    label_column: Annotated[str, knob("data")] = "label"
     thinking: Annotated[Literal["auto", "keep", "drop"], knob("data")] = "auto"
     on_bad_row: Annotated[Literal["skip", "stop"], knob("data")] = "skip"
     bad_row_limit: Annotated[int, knob("data", unit="rows", ge=0, le=1_000_000_000)] = 1000
@@ -96,6 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tie_embeddings: Annotated[bool, knob("model")] = True
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
+    objective: Annotated[Literal["likelihood", "dpo", "ipo", "orpo", "kto", "simpo"], knob("training", main=True)] = "likelihood"
     method: Annotated[Literal["full", "lora", "qlora"], knob("training", main=True)] = "full"
     lora_rank: Annotated[int, knob("training", main=True, ge=1, le=4096)] = 16
     lora_alpha: Annotated[float, knob("training", gt=0.0, le=65_536)] = 32.0

@@ -37,7 +37,8 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "depends": (
         "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "nproc_per_node", "parallel",
         "mixed_precision", "cpu_threads", "compile", "attention", "chunked_loss", "num_workers", "prefetch_factor",
-        "deepspeed_config", "pause_between", "pause_for_others", "method", "lora_targets", "lora_variant", "freeze",
+        "deepspeed_config", "pause_between", "pause_for_others", "objective", "method", "lora_targets", "lora_variant",
+        "freeze",
     ),
 }  # fmt: skip
 """Settings by the effect of a higher value or of a switch that is on: `more` or `less` memory, `faster` or `slower`.
