@@ -109,6 +109,21 @@ def test_a_row_that_joins_a_batch_has_the_answer_that_it_has_alone(monkeypatch: 
     assert rows[1].completion.tokens == alone[1].tokens[:21]
 
 
+def test_equal_prompts_are_computed_once_and_continue_on_their_own() -> None:
+    model, (first, second), widths = model_with_context(FAMILIES["llama"]), random_prompts()[:2], []
+    model.embedding.register_forward_hook(lambda module, args, output: widths.append(tuple(args[0].shape)))
+    seeds = [SamplingParams(temperature=1.0, seed=seed) for seed in range(3)]
+    alone = [generate_batch(model, [first], [9], frozenset(), lambda: None, sampling)[0] for sampling in seeds]
+    widths.clear()
+    rows = [decoding.DecodingRow(first, 9, sampling) for sampling in seeds]
+    batch = decoding.new_batch(model, frozenset())
+    batch.add([rows[0], decoding.DecodingRow(second, 1), *rows[1:]])
+    while batch.rows:
+        batch.step()
+    assert widths[0] == (2, max(len(first), len(second)))
+    assert [row.completion for row in rows] == alone
+
+
 def test_finished_rows_leave_the_batch() -> None:
     model, prompts, rows = model_with_context(FAMILIES["llama"]), random_prompts(), []
     model.lm_head.register_forward_hook(lambda module, args, logits: rows.append(len(logits)))

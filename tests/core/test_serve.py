@@ -98,7 +98,7 @@ def test_a_chat_has_the_answer_of_generate_and_counts_its_tokens(server: Server,
 
 
 def test_a_stream_has_the_same_text_for_the_same_seed(server: Server) -> None:
-    options = {"seed": 5, "top_p": 0.9, "max_completion_tokens": 30}
+    options = {"seed": 1, "top_p": 0.9, "max_completion_tokens": 30}
     whole = chat(server, **options)
     chunks = list(chat(server, stream=True, stream_options={"include_usage": True}, **options))
     *pieces, usage = chunks
@@ -106,7 +106,7 @@ def test_a_stream_has_the_same_text_for_the_same_seed(server: Server) -> None:
     assert [piece.choices[0].finish_reason for piece in pieces][-2:] == [None, "length"]
     assert pieces[0].choices[0].delta.role == "assistant"
     assert (usage.choices, usage.usage) == ([], whole.usage)
-    assert chat(server, **{**options, "seed": 6}).choices[0].message.content != whole.choices[0].message.content
+    assert chat(server, **{**options, "seed": 2}).choices[0].message.content != whole.choices[0].message.content
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -81,11 +81,11 @@ def _feistel(values: npt.NDArray[np.uint64], half: int, keys: list[np.uint64]) -
     mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
     left, right = values >> shift, values & mask
     for key in keys:
-        left, right = right, left ^ (_splitmix64(right ^ key) & mask)
+        left, right = right, left ^ (splitmix64(right ^ key) & mask)
     return (left << shift) | right
 
 
-def _splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): every bit in reaches every bit out."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

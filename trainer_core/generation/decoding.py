@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 import torch
 from torch import Tensor
 
-from trainer_core.generation.sampling import GREEDY, SamplingParams, sample_token
+from trainer_core.generation.sampling import GREEDY, SamplingParams, sample_tokens
 from trainer_core.models.decoder import Decoder
 from trainer_core.models.kv_cache import RaggedKvCache
 from trainer_core.models.language_model import LanguageModel
@@ -32,7 +32,6 @@ def generate_tokens(
 ) -> Iterator[int]:
     """Stream new tokens, without the end token. When the context is full, its older half is discarded."""
     device, window = model.head.weight.device, model.config.max_seq_len
-    generator = torch.Generator(device).manual_seed(sampling.seed)
     seen = list(prompt)[-(window - 1) :]
     capacity = min(window, len(seen) + max_tokens)
     cache = model.new_cache(capacity)
@@ -40,11 +39,11 @@ def generate_tokens(
 
     def next_logits(ids: list[int]) -> Tensor:
         hidden_BTD = model.forward_hidden(torch.tensor([ids], device=device), cache=cache)
-        return model.logits(hidden_BTD[0, -1])[:n_tokens]
+        return model.logits(hidden_BTD[:, -1])[:, :n_tokens]
 
-    logits_V = next_logits(seen)
-    for _ in range(max_tokens):
-        token = int(sample_token(logits_V, sampling, generator))
+    logits_1V = next_logits(seen)
+    for number in range(max_tokens):
+        [token] = sample_tokens(logits_1V, [sampling], [number])
         if token in eos_token_ids:
             return
         yield token
@@ -52,9 +51,9 @@ def generate_tokens(
         if cache.length == window:
             seen = seen[-(window // 2) :]
             cache = model.new_cache(capacity)
-            logits_V = next_logits(seen)
+            logits_1V = next_logits(seen)
         else:
-            logits_V = next_logits([token])
+            logits_1V = next_logits([token])
 
 
 @dataclass(slots=True)
@@ -117,23 +116,26 @@ class RaggedBatch(DecodingBatch):
     """One forward pass a step for all rows, which have different lengths. For our decoder."""
 
     _cache: RaggedKvCache
-    _generators: list[torch.Generator]  # of each row
 
     @torch.no_grad()
     def add(self, rows: Sequence[DecodingRow]) -> None:
-        """Prompts are padded on the right: attention is causal, so padding has no effect."""
-        model, lengths = self._model, [len(row.prompt) for row in rows]
-        device, capacity = model.head.weight.device, min(self._positions(rows), max(lengths) + _INITIAL_TOKENS)
+        """Equal prompts are computed once. They are padded on the right: attention is causal, so that has no effect."""
+        model, device = self._model, self._model.head.weight.device
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(tuple(row.prompt) for row in rows))}
+        lengths = [len(prompt) for prompt in numbers]
+        capacity = min(self._positions(rows), max(lengths) + _INITIAL_TOKENS)
         cache = RaggedKvCache(cast(ModelConfig, model.config), lengths, capacity, model.head.weight)
-        padded = [[*row.prompt, *[0] * (max(lengths) - len(row.prompt))] for row in rows]
+        padded = [[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in numbers]
         hidden_BTD = model.forward_hidden(torch.tensor(padded, device=device), cache=cache)
-        generators = [torch.Generator(device).manual_seed(row.sampling.seed) for row in rows]
-        last_BD = hidden_BTD[torch.arange(len(rows), device=device), cache.lengths_B - 1]
-        self._accept(last_BD, rows, generators)
+        last_BD = hidden_BTD[torch.arange(len(lengths), device=device), cache.lengths_B - 1]
+        if len(lengths) < len(rows):
+            prompts_B = torch.tensor([numbers[tuple(row.prompt)] for row in rows], device=device)
+            cache.select_rows(prompts_B)
+            last_BD = last_BD[prompts_B]
+        self._accept(last_BD, rows)
         if self.rows:
             cache, rows = self._cache.join(cache), [*self.rows, *rows]
-            generators = [*self._generators, *generators]
-        self._cache, self.rows, self._generators = cache, list(rows), generators
+        self._cache, self.rows = cache, list(rows)
         self._drop_finished()
 
     def _positions(self, rows: Sequence[DecodingRow]) -> int:
@@ -151,7 +153,7 @@ class RaggedBatch(DecodingBatch):
         hidden_BTD = self._model.forward_hidden(
             last_B[:, None], positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=self._cache
         )
-        self._accept(hidden_BTD[:, -1], self.rows, self._generators)
+        self._accept(hidden_BTD[:, -1], self.rows)
         self._drop_finished()
 
     def remove(self, rows: Sequence[DecodingRow]) -> None:
@@ -159,13 +161,11 @@ class RaggedBatch(DecodingBatch):
             row.finished = True
         self._drop_finished()
 
-    def _accept(self, hidden_BD: Tensor, rows: Sequence[DecodingRow], generators: Sequence[torch.Generator]) -> None:
+    def _accept(self, hidden_BD: Tensor, rows: Sequence[DecodingRow]) -> None:
         """Sample from the logits of one position: those of whole prompts may need more memory than training."""
         logits_BV = self._model.logits(hidden_BD)[:, : self._model.config.n_tokens]  # the other rows are padding
-        tokens = logits_BV.max(-1).indices.tolist()
-        for logits_V, token, row, generator in zip(logits_BV, tokens, rows, generators, strict=True):
-            if row.sampling.temperature:
-                token = int(sample_token(logits_V, row.sampling, generator))
+        samplings, numbers = zip(*((row.sampling, len(row.completion.tokens)) for row in rows), strict=True)
+        for row, token in zip(rows, sample_tokens(logits_BV, samplings, numbers), strict=True):
             row.accept(token, self._ends, self._model.config.max_seq_len)
 
     def _drop_finished(self) -> None:
@@ -173,7 +173,6 @@ class RaggedBatch(DecodingBatch):
         if len(kept) == len(self.rows):
             return
         self.rows = [self.rows[index] for index in kept]
-        self._generators = [self._generators[index] for index in kept]
         if kept:
             self._cache.select_rows(torch.tensor(kept, device=self._cache.lengths_B.device))
         else:
