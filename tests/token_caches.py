@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer_core.config import Config
-from trainer_core.data.columns import Task
+from trainer_core.data.column_mapping import Task
 from trainer_core.data.prepare import PreparedData, load_prepared
 from trainer_core.data.token_files import SPLITS, TokenBlock, TokenFileWriter
 from trainer_core.progress import NullReporter

@@ -191,6 +191,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.batch_size * self.gradient_accumulation_steps
 
     @property
+    def uses_preferences(self) -> bool:
+        """Whether the data are good and bad answers."""
+        return self.objective != "likelihood"
+
+    @property
     def checkpointing(self) -> tuple[Literal["off", "selective", "full"], int]:
         """Mode of activation checkpointing, and its layers (0: all)."""
         mode = self.activation_checkpointing

@@ -85,7 +85,7 @@ class Source(msgspec.Struct, kw_only=True):
 class Ready(Event, tag="ready", kw_only=True):
     """Data and model are loaded; training begins."""
 
-    task: Literal["pretrain", "sft"]  # objective: all text, or responses to prompts
+    task: Literal["pretrain", "sft", "preference"]  # all text, responses to prompts, or good and bad responses
     sources: list[Source] = []  # training data
     validation_sources: list[Source] = []  # of the eval loss; empty: validation_fraction of the data
     train_documents: int  # documents, or prompt/response pairs, to train on
@@ -162,12 +162,24 @@ class SampleView(msgspec.Struct, kw_only=True):
     length: int  # tokens of the whole sample
 
 
+class PreferenceCounts(msgspec.Struct, kw_only=True):
+    """Good and bad answers of the data that was read."""
+
+    sides: int  # answers of a row, at most: 2 in pairs, 1 in labelled rows
+    chosen: int  # good answers
+    rejected: int  # bad answers
+    chosen_tokens: float  # mean length of a good answer
+    rejected_tokens: float  # of a bad one
+    equal: int = 0  # pairs with twice the same answer, which are left out
+    swapped: int = 0  # rows that contradict another: the same pair the other way round, or the other label
+
+
 class DataReport(Event, tag="data_report", kw_only=True):
     """Content of the data set: exact, or estimated from a part."""
 
     complete: bool  # all data was read: every figure is exact
     prepared: bool = False  # tokens are those of the prepared cache
-    task: Literal["pretrain", "sft"]  # objective: all text, or responses to prompts
+    task: Literal["pretrain", "sft", "preference"]  # all text, responses to prompts, or good and bad responses
     sources: list[Source] = []  # training data
     bytes: int  # of all files
     read_bytes: int  # of these, read for this report
@@ -207,6 +219,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     limited: bool = False  # max_steps sets the number of steps
     samples_per_step: int  # effective batch: micro-batch times accumulation times devices
     batch_is_default: bool = False  # default batch size: a preset may use another one, with other steps
+    preference: PreferenceCounts | None = None  # with an objective that needs good and bad answers
     samples: list[SampleView] = []  # first samples
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.unit.model_folders import load_codec
-from trainer_core.data.columns import Task
+from trainer_core.data.column_mapping import Task
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.models import hf_config
 from trainer_core.models.build import build_model

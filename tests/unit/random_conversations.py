@@ -22,7 +22,7 @@ TOOLS: Final[list[Message]] = [
     },
     {"type": "function", "function": {"name": "now", "description": "Time", "parameters": {"type": "object"}}},
 ]
-_WORDS: Final = (
+WORDS: Final = (
     "hello", "What is", "12345", "it's", "THEY'LL", "naïve", "café", "e\u0301", "床前明月光", "，", "。", "你好！",
     "👋", "👩‍👩‍👧", "🇨🇳", "مرحبا", "हिन्दी", "def f(x):\n    return x", "\n\n", "\t", "  ", "\u3000", "{{ x }}",
     "{% raw %}", "```py\nx = 1\n```", "<b>", "<|", "[", "a_b-c", "http://例.cn/?q=1&r=2", "\\n", '"', "'", "`", "½",
@@ -93,5 +93,5 @@ def _answer(rng: random.Random, features: set[str]) -> Message:
 
 def _text(rng: random.Random) -> str:
     """Some words. Begins with no white space, which would merge with the line break before an answer."""
-    words = rng.choices(_WORDS, k=rng.choice((1, 2, 4, 8, 16)))
+    words = rng.choices(WORDS, k=rng.choice((1, 2, 4, 8, 16)))
     return rng.choice(("", " ")).join(words).lstrip() or "ok"

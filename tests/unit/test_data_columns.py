@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.prepared_data import RecordingReporter
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import BadRow, ColumnMapping, MissingColumnError, map_columns
+from trainer_core.data.column_mapping import ColumnMapping, MissingColumnError, map_columns
+from trainer_core.data.columns import BadRow
 from trainer_core.data.documents import DocumentStream
 from trainer_core.data.sources import scan_path
 from trainer_core.messages import TraindeckError

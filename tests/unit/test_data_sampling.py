@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.reading import read
-from trainer_core.data.columns import PLAIN_TEXT
+from trainer_core.data.column_mapping import PLAIN_TEXT
 from trainer_core.data.readers.base import SourceFile
 from trainer_core.data.report.sampling import sample_datasets
 from trainer_core.data.sources import DatasetScan, DatasetScans

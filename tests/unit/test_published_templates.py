@@ -15,7 +15,8 @@ from tests.prepared_data import RecordingReporter, prepare_files
 from tests.unit.model_folders import model_folder, template
 from tests.unit.random_conversations import ODD, ODD_THINKING, TOOLS, Message, random_conversations
 from trainer_core.config import Config
-from trainer_core.data.columns import ColumnMapping, Turn, extract_turns
+from trainer_core.data.column_mapping import ColumnMapping
+from trainer_core.data.columns import Turn, extract_turns
 from trainer_core.data.report.report import preview
 from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer

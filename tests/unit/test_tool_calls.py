@@ -14,7 +14,8 @@ from tests.prepared_data import RecordingReporter, prepare_files
 from tests.unit.model_folders import TOOL_FAMILIES, load_codec, load_transformers, model_folder
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import BadRow, ColumnMapping, Turn
+from trainer_core.data.column_mapping import ColumnMapping, map_columns
+from trainer_core.data.columns import BadRow, Turn
 from trainer_core.data.report.report import preview, report_prepared_data
 from trainer_core.data.tokenizing import tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -366,7 +367,7 @@ def test_sharegpt_roles_for_calls_and_results_are_read() -> None:
         {"from": "gpt", "value": "21 °C."},
     ]
     row = {"conversations": conversation, "tools": json.dumps([WEATHER["function"]])}
-    turns = columns.extract_turns(row, columns.map_columns(["conversations", "tools"], Config()))
+    turns = columns.extract_turns(row, map_columns(["conversations", "tools"], Config()))
     assert columns.turn_fields(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
     assert loss_texts(load_codec("qwen2.5-tools"), turns) == [CALLS["qwen2.5-tools"] % 1, "21 °C.<|im_end|>"]
 

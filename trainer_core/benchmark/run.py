@@ -116,7 +116,7 @@ def run(
 
     def measure(recipe: Recipe, number: int) -> TrialResult:
         log(tables.text("doing_round", language, round=number + 1, name=tables.text(recipe.name, language)))
-        request = TrialRequest(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds)
+        request = TrialRequest(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds, needs.sides)
         return run_trial_process(request, context)
 
     _measure_in_turn(recipes, measure, begin + seconds)

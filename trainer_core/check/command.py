@@ -137,7 +137,14 @@ class _CachedMeasurement:
 
     def __call__(self, config: Config) -> TrialRun:
         needs = self._needs
-        key = (self._machine, needs.vocab_size, needs.task, needs.planned_steps.bit_length(), _config_key(config))
+        key = (
+            self._machine,
+            needs.vocab_size,
+            needs.task,
+            needs.sides,
+            needs.planned_steps.bit_length(),
+            _config_key(config),
+        )
         if not self._again or key in self.measured:
             with contextlib.suppress(msgspec.ValidationError):
                 known = with_current_memory(msgspec.convert(self._cache.get(*key) or {}, TrialResult))
@@ -145,7 +152,7 @@ class _CachedMeasurement:
                     return TrialRun(config, known)
         self._context.progress("checking", len(self.measured), None, "trials")
         self.measured.append(key)
-        request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps)
+        request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps, sides=needs.sides)
         result = run_trial_process(request, self._context)
         self._cache.store(msgspec.to_builtins(result), *key)
         self._context.set_phase("checking")

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.columns import Task
+from trainer_core.data.column_mapping import Task
 from trainer_core.data.prepare import PreparedData, load_if_cached
 from trainer_core.data.report import report as insight
 from trainer_core.data.token_files import token_dtype
@@ -37,6 +37,7 @@ class DataRequirements:
     tokens_per_step: int  # mean, without padding
     cache_bytes: int  # that preparation will write
     fill: float = 1.0  # mean share of the computed positions that hold tokens
+    sides: int = 0  # see `PreparedData.sides`
 
     @property
     def planned_steps(self) -> int:
@@ -51,9 +52,10 @@ def inspect_data(config: Config, context: RunContext) -> DataRequirements:
     if not config.data:
         if not config.max_steps:
             context.warn("check.no_data")
-        task: Task = "sft" if config.task == "sft" else "pretrain"
-        tokens = config.effective_batch * config.max_seq_len
-        return DataRequirements(task, config.vocab_size, config.max_steps, tokens, 0)
+        task: Task = "preference" if config.uses_preferences else "sft" if config.task == "sft" else "pretrain"
+        sides = 2 * config.uses_preferences
+        tokens = config.effective_batch * config.max_seq_len * max(1, sides)
+        return DataRequirements(task, config.vocab_size, config.max_steps, tokens, 0, sides=sides)
     for path in (*config.data, *config.validation_data):
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
@@ -75,15 +77,16 @@ def from_prepared(prepared: PreparedData, config: Config, context: RunContext) -
 def _requirements(
     report: protocol.DataReport, vocab_size: int, cache_bytes: int, config: Config, context: RunContext
 ) -> DataRequirements:
-    samples, limit = report.samples_per_epoch, config.max_seq_len
+    sides = report.preference.sides if report.preference else 0
+    samples, limit = report.samples_per_epoch, config.max_seq_len * max(1, sides)
     if 0 < samples < config.effective_batch:
         context.warn("check.few_sequences", sequences=samples, batch=config.effective_batch)
     filled = report.tokens_per_step / max(1, config.effective_batch * limit)
-    if report.task == "sft" and not config.packing and samples and filled < _MIN_FILL:
+    if report.task != "pretrain" and not config.packing and samples and filled < _MIN_FILL:
         context.warn("check.short_sequences", mean=round(filled * limit), limit=limit)
     if report.truncated_tokens > _MAX_TRUNCATED * report.read.tokens:
         percent = round(100 * report.truncated_tokens / max(1, report.read.tokens))
-        context.warn("check.much_cut", percent=percent, limit=limit)
+        context.warn("check.much_cut", percent=percent, limit=config.max_seq_len)
     return DataRequirements(
         task=report.task,
         vocab_size=vocab_size,
@@ -91,4 +94,5 @@ def _requirements(
         tokens_per_step=report.tokens_per_step,
         cache_bytes=cache_bytes,
         fill=(report.fill if config.packing else report.fill_unpacked) or 1.0,
+        sides=sides,
     )

@@ -152,6 +152,7 @@ def _measure(
     """
     shape: dict[str, Any] = {
         "task": request.task,
+        "sides": request.sides,
         "vocab_size": request.vocab_size,
         "sequences": config.batch_size * num_micro_batches(config),
     }
@@ -172,7 +173,7 @@ def _measure(
     return {
         "peak": on_gpu,
         "ram_peak": resident * config.nproc_per_node,
-        "tokens_per_s": config.effective_batch * config.max_seq_len / step_s,
+        "tokens_per_s": config.effective_batch * prepared.sequence_len / step_s,
         "step_s": step_s,
         "compile_s": trainer.engine.compile_s,
         "utilization": trainer.utilization,

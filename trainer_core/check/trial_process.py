@@ -17,6 +17,7 @@ import msgspec
 
 from trainer_core import error_codes, protocol, rank_info
 from trainer_core.config import Config
+from trainer_core.data.column_mapping import Task
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -35,13 +36,14 @@ Verdict = Literal["fits", "tight", "does_not_fit"]
 
 
 class TrialRequest(msgspec.Struct, frozen=True):
-    """A configuration to measure. Its data are synthetic and depend on `vocab_size` and `task` alone."""
+    """A configuration to measure. Its data are synthetic and depend on `vocab_size`, `task` and `sides` alone."""
 
     config: Config
     vocab_size: int
-    task: Literal["pretrain", "sft"]
+    task: Task
     total_steps: int  # of the run: decides what is compiled
     seconds: float = 1.5  # of measured steps, at least
+    sides: int = 0  # see `PreparedData.sides`
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data import builtin_tasks
+from trainer_core.data.column_mapping import PREFERENCE_ROLES
 from trainer_core.data.sources import DatasetScan, DatasetScans, cache_root, common_task
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError
@@ -54,7 +55,7 @@ def fingerprint(scans: DatasetScans, config: Config, reporter: Reporter) -> str:
     finally:
         hashes.save()
     options: dict[str, Any] = {"version": VERSION, "task": common_task(scans.all)}
-    if options["task"] == "sft":
+    if options["task"] != "pretrain":
         options["thinking"] = config.thinking
     if scans.validation:
         options["validation_files"] = len(validation)
@@ -79,7 +80,9 @@ def _describe_files(scans: Sequence[DatasetScan], hashes: ContentHashes, reporte
         for file in one.files:
             reporter.poll()
             content = builtin_tasks.content_version(str(file.path)) if file.format == "tasks" else hashes.get(file.path)
-            found.append([content, file.format, file.encoding, asdict(file.mapping)])
+            roles = asdict(file.mapping).items()  # without the later roles, so that older caches keep their names
+            mapping = {role: name for role, name in roles if name or role not in PREFERENCE_ROLES}
+            found.append([content, file.format, file.encoding, mapping])
         found.append([])  # separates the --data arguments
     return found
 

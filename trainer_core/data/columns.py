@@ -1,42 +1,50 @@
-"""Maps table columns to roles, and rows to documents."""
+"""The rows of tables as documents."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from trainer_core.config import Config, knobs
+from trainer_core.data.column_mapping import ColumnMapping
 
-Task = Literal["pretrain", "sft"]
-MappingKind = Literal["text", "pair", "messages"]
 # (role, content) or (role, content, fields). Roles: system, user, assistant, tool; the first turn may be `tools`, with
 # the JSON list of tools as its content. `fields`: JSON of the other fields of the message, see `turn_fields`.
 Turn = tuple[str, ...]
+Conversation = tuple[Turn, ...]
 TOOLS_ROLE: Final = "tools"
 
-# Alternatives to the default column names.
-_TEXT_COLUMNS: Final = (
-    ("text",), ("content",), ("document",), ("raw_content",), ("code",), ("文本",), ("内容",),
-)  # fmt: skip
-_PROMPT_RESPONSE_COLUMNS: Final = (
-    ("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("instruction", "response"),
-    ("question", "answer"), ("query", "response"), ("问题", "回答"), ("问题", "答案"), ("指令", "输出"),
-)  # fmt: skip
-_MESSAGES_COLUMNS: Final = (("messages",), ("conversations",))
-_TOOLS_COLUMNS: Final = (("tools",), ("functions",))
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FUNCTION_CALL_ROLE: Final = "function_call"  # ShareGPT: the content is a tool call
-_ROLE_ALIASES: Final = {
+ROLE_ALIASES: Final = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
     "assistant": "assistant", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatbot": "assistant",
     "tool": "tool", "function": "tool", "observation": "tool", "ipython": "tool", "function_response": "tool",
     _FUNCTION_CALL_ROLE: "assistant",
 }  # fmt: skip
+
+
+class Preference(NamedTuple):
+    """A good and a bad answer as two whole conversations, of which one may be missing (empty).
+
+    Only the answers that differ are trained on: the others have the weight 0.
+    """
+
+    chosen: Conversation
+    rejected: Conversation
+
+
+Content = str | Conversation | Preference
+
+
+def conversations_of(content: Content) -> tuple[Conversation, ...]:
+    """The conversations of a row; none of a text."""
+    if isinstance(content, Preference):
+        return content
+    return () if isinstance(content, str) else (content,)
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
@@ -46,85 +54,24 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     """
 
     number: int
-    text: str = ""
-    turns: tuple[Turn, ...] = ()  # a conversation; `text` is empty then
+    content: Content
     split_unit: int = 0  # never divided between splits: a row, or a part of a plain text
     file: int = 0  # number of its file in the data
     row: int = 0  # number of the row or part in its file, counting bad ones
     characters: int = 0  # of the text or all turns
 
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else ""
+
+    @property
+    def turns(self) -> Conversation:
+        """The conversation; of a preference, the chosen one."""
+        return next(iter(conversations_of(self.content)), ())
+
 
 class BadRow(Exception):  # noqa: N818 - counted, not shown as an error
     """The row cannot be used; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnMapping:
-    """Column name per role; empty if not used."""
-
-    kind: MappingKind
-    text: str = ""
-    prompt: str = ""
-    response: str = ""
-    input: str = ""
-    system: str = ""
-    messages: str = ""
-    tools: str = ""  # optional in each row
-
-    @property
-    def task(self) -> Task:
-        return "pretrain" if self.kind == "text" else "sft"
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns that are read, in document order."""
-        names = (self.text, self.system, self.prompt, self.input, self.response, self.messages, self.tools)
-        return tuple(name for name in names if name)
-
-
-PLAIN_TEXT: Final = ColumnMapping("text")  # no columns
-
-
-class MissingColumnError(Exception):
-    """The columns cannot be mapped. The message is the first one that is missing."""
-
-
-def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
-    """How to read a table with these columns. Raises `MissingColumnError`.
-
-    With the task `auto`, the order is: the column `text_column`, messages, prompt and response, another text column.
-    """
-    text = _find_columns(column_names, config, ("text_column",), _TEXT_COLUMNS)
-    if config.task != "sft" and text and (config.task == "pretrain" or text[0].lower() == config.text_column.lower()):
-        return ColumnMapping("text", text=text[0])
-    if config.task != "pretrain":
-        if messages := _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS):
-            tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
-            return ColumnMapping("messages", messages=messages[0], tools=tools[0])
-        if pair := _find_columns(column_names, config, ("prompt_column", "response_column"), _PROMPT_RESPONSE_COLUMNS):
-            optional = {"input": config.input_column, "system": config.system_column}
-            used = {role: name for role, name in optional.items() if name in column_names and name not in pair}
-            return ColumnMapping("pair", prompt=pair[0], response=pair[1], **used)
-        if text and config.task == "auto":
-            return ColumnMapping("text", text=text[0])
-    own = (config.prompt_column, config.response_column)
-    if config.task == "sft" or (config.task == "auto" and any(name in column_names for name in own)):
-        raise MissingColumnError(next(name for name in own if name not in column_names))
-    raise MissingColumnError(config.text_column)
-
-
-def _find_columns(
-    found: Sequence[str], config: Config, names: tuple[str, ...], alternatives: Sequence[tuple[str, ...]]
-) -> tuple[str, ...]:
-    """The columns that these knobs name, or if they have their defaults, the first alternative (ignoring case and outer
-    spaces). Empty if missing."""
-    own = tuple(getattr(config, name) for name in names)
-    if own and set(own) <= set(found):
-        return own
-    if own != tuple(knobs()[name].default for name in names):
-        return ()
-    by_name = {column.strip().lower(): column for column in reversed(found)}
-    return next((tuple(map(by_name.__getitem__, match)) for match in alternatives if by_name.keys() >= set(match)), ())
 
 
 # --- rows ------------------------------------------------------------------------------------------
@@ -134,27 +81,34 @@ def extract_text(row: Mapping[str, Any], mapping: ColumnMapping) -> str:
     """The text of a row. Raises `BadRow`."""
     if mapping.text not in row:
         raise BadRow(f"“{mapping.text}” is missing")
-    return _cell_text(row, mapping.text)
+    return cell_text(row, mapping.text)
 
 
-def extract_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> tuple[Turn, ...]:
+def extract_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
     """The conversation of a row, up to the last assistant turn. Raises `BadRow`."""
     return _message_turns(row, mapping) if mapping.kind == "messages" else _prompt_response_turns(row, mapping)
 
 
-def _prompt_response_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> tuple[Turn, ...]:
-    prompt, response = _cell_text(row, mapping.prompt), _cell_text(row, mapping.response)
-    added = _cell_text(row, mapping.input) if mapping.input in row else ""
-    system = _cell_text(row, mapping.system) if mapping.system in row else ""
-    if added:
-        prompt = f"{prompt}\n\n{added}" if prompt else added
+def _prompt_response_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
+    prompt, response = prompt_text(row, mapping), cell_text(row, mapping.response)
     if not prompt or not response:
         raise BadRow(f"“{mapping.response if prompt else mapping.prompt}” is empty")
-    exchange: tuple[Turn, ...] = (("user", prompt), ("assistant", response))
-    return (("system", system), *exchange) if system else exchange
+    return (*system_turns(row, mapping), ("user", prompt), ("assistant", response))
 
 
-def _cell_text(row: Mapping[str, Any], name: str) -> str:
+def prompt_text(row: Mapping[str, Any], mapping: ColumnMapping) -> str:
+    """The prompt of a row, with its addition. Raises `BadRow`."""
+    parts = [cell_text(row, mapping.prompt), cell_text(row, mapping.input) if mapping.input in row else ""]
+    return "\n\n".join(filter(None, parts))
+
+
+def system_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
+    """The system prompt of a row, if it has one. Raises `BadRow`."""
+    system = cell_text(row, mapping.system) if mapping.system in row else ""
+    return (("system", system),) if system else ()
+
+
+def cell_text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if isinstance(value, str):
         return clean_text(value)
@@ -165,23 +119,26 @@ def _cell_text(row: Mapping[str, Any], name: str) -> str:
     raise BadRow(f"“{name}” is not text")
 
 
-def _message_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> tuple[Turn, ...]:
+def _message_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
     name = mapping.messages
-    messages = _parse_json(row.get(name))  # JSON in formats without nested values
+    messages = parse_json(row.get(name))  # JSON in formats without nested values
     if not isinstance(messages, list) or not messages:
         raise BadRow(f"“{name}” is not a list of messages")
     try:
-        turns = [_parse_turn(message, name) for message in messages]
-        tools = _normalize_tools(row.get(mapping.tools), mapping.tools)
+        turns = trim_after_last_answer([parse_turn(message, name) for message in messages])
+        tools = tools_turns(row, mapping)
     except (TypeError, RecursionError):  # values without JSON form; too deeply nested
-        raise BadRow("a tool or a tool call has an unsupported value") from None
-    turns = trim_after_last_answer(turns)
+        raise unsupported_value() from None
     if not turns:
         raise BadRow(f"“{name}” has no answer of an assistant")
-    return ((TOOLS_ROLE, tools), *turns) if tools else tuple(turns)
+    return (*tools, *turns)
 
 
-def _parse_turn(message: Any, name: str) -> Turn:
+def unsupported_value() -> BadRow:
+    return BadRow("a tool or a tool call has an unsupported value")
+
+
+def parse_turn(message: Any, name: str) -> Turn:
     if not isinstance(message, Mapping):
         raise BadRow(f"“{name}” is not a list of messages")
     role, content = message.get("role"), message.get("content")
@@ -190,7 +147,7 @@ def _parse_turn(message: Any, name: str) -> Turn:
     if content is None:
         content = message.get("value")
     role = role.lower() if isinstance(role, str) else role
-    known = _ROLE_ALIASES.get(role) if isinstance(role, str) else None
+    known = ROLE_ALIASES.get(role) if isinstance(role, str) else None
     if known is None:
         raise BadRow(f"a message's role is “{str(role)[:40]}”")
     if known == "tool":
@@ -264,6 +221,11 @@ def is_trained_on(turn: Turn) -> bool:
     return len(turn) < 3 or turn_fields(turn).get("weight") != 0
 
 
+def without_loss(turn: Turn) -> Turn:
+    """The turn, not trained on."""
+    return (*turn[:2], _to_json({**turn_fields(turn), "weight": 0}))
+
+
 def trim_after_last_answer(turns: Sequence[Turn]) -> list[Turn]:
     """The turns up to the last one that is trained on."""
     count = len(turns)
@@ -277,36 +239,37 @@ def _tool_calls(message: Mapping[str, Any], content: Any) -> list[dict[str, Any]
     found = message.get("tool_calls") or message.get("function_call") or content
     if not found:
         return []
-    found = _parse_json(found) or []
+    found = parse_json(found) or []
     return [_normalize_tool_call(call) for call in (found if isinstance(found, list) else [found])]
 
 
 def _normalize_tool_call(call: Any) -> dict[str, Any]:
     """A tool call with its arguments as an object, since chat templates convert them to JSON."""
-    call = _drop_nulls(_parse_json(call))
+    call = _drop_nulls(parse_json(call))
     if isinstance(call, dict) and "function" not in call:
         call = {"type": "function", "function": call}
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRow("a tool call names no function")
     arguments = function.get("arguments") or {}
-    parsed = _parse_json(arguments)
+    parsed = parse_json(arguments)
     _drop_nulls(parsed)  # checks the nesting depth only: nulls in arguments are meant
     return {**call, "function": {**function, "arguments": parsed if isinstance(parsed, dict) else arguments}}
 
 
-def _normalize_tools(value: Any, name: str) -> str:
-    """The tools of a row as JSON in OpenAI's form; empty if there are none."""
-    tools = _parse_json(value)
+def tools_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
+    """The tools of a row as the first turn of a conversation, in OpenAI's form; empty if there are none."""
+    tools = parse_json(row.get(mapping.tools))
     if not tools:
-        return ""
-    tools = [_drop_nulls(_parse_json(tool)) for tool in tools] if isinstance(tools, list) else []
+        return ()
+    tools = [_drop_nulls(parse_json(tool)) for tool in tools] if isinstance(tools, list) else []
     if not tools or not all(isinstance(tool, dict) for tool in tools):
-        raise BadRow(f"“{name}” is not a list of tools")
-    return _to_json([{"type": "function", "function": tool} if "name" in tool else tool for tool in tools])
+        raise BadRow(f"“{mapping.tools}” is not a list of tools")
+    functions = [{"type": "function", "function": tool} if "name" in tool else tool for tool in tools]
+    return ((TOOLS_ROLE, _to_json(functions)),)
 
 
-def _parse_json(value: Any) -> Any:
+def parse_json(value: Any) -> Any:
     """The parsed value of a JSON string; any other value as it is."""
     if isinstance(value, str):
         try:

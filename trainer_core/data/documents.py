@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import PLAIN_TEXT, BadRow, Document
+from trainer_core.data.column_mapping import PLAIN_TEXT, ColumnMapping
+from trainer_core.data.columns import BadRow, Content, Document, conversations_of
 from trainer_core.data.encodings import count_replaced_bytes
 from trainer_core.data.formats import read_rows
+from trainer_core.data.preferences import extract_preference
 from trainer_core.data.readers.base import TEXT, FileInput, Row, SourceFile
 from trainer_core.data.sources import DatasetScan, unreadable_error
 from trainer_core.messages import TraindeckError
@@ -141,27 +144,27 @@ class DocumentStream:
         if isinstance(row, str):
             raise BadRow(row)
         mapping, counts = file.mapping, self._file_counts
-        turns = columns.extract_turns(row, mapping) if mapping.task == "sft" else ()
-        text = "" if turns else row[TEXT] if mapping is PLAIN_TEXT else columns.extract_text(row, mapping)
-        if not turns and not text:
+        content = row[TEXT] if mapping is PLAIN_TEXT else extract_content(row, mapping)
+        if not content:
             counts.empty += 1
             return
-        *parts, last = split_long_text(text)
+        *parts, last = split_long_text(content) if isinstance(content, str) else [content]
         self._inside_long_text = True
         for part in parts:
             yield self._new_document(part)
         self._inside_long_text = False
-        document = self._new_document(last, turns)
+        document = self._new_document(last)
         counts.rows += 1
         if mapping is not PLAIN_TEXT:  # all pieces of a plain text file have the same number
             self._number += 1
         self._unit += 1
         yield document
 
-    def _new_document(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
-        length = len(text) + sum(len(part) for turn in turns for part in turn[1:])
+    def _new_document(self, content: Content) -> Document:
+        turns = chain.from_iterable(conversations_of(content))
+        length = len(content) if isinstance(content, str) else sum(len(part) for turn in turns for part in turn[1:])
         self._file_counts.characters += length
-        return Document(self._number, text, turns, self._unit, self._file, self._file_counts.read - 1, length)
+        return Document(self._number, content, self._unit, self._file, self._file_counts.read - 1, length)
 
     def _record_bad_row(self, reason: str, file_input: FileInput) -> None:
         """Count a bad row. Raises if there are too many."""
@@ -198,6 +201,13 @@ class DocumentStream:
             self._number += 1
         self._file += 1
         self._finished += file.bytes_to_read
+
+
+def extract_content(row: Row, mapping: ColumnMapping) -> Content:
+    """The text, conversation or preference of a row of a table. Raises `BadRow`."""
+    if mapping.task == "preference":
+        return extract_preference(row, mapping)
+    return columns.extract_text(row, mapping) if mapping.task == "pretrain" else columns.extract_turns(row, mapping)
 
 
 def split_long_text(text: str) -> list[str]:

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +20,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.columns import Turn
+from trainer_core.data.columns import Content, Conversation, Preference
+from trainer_core.data.preferences import encode_preferences
 from trainer_core.data.token_files import EMPTY_INT64, token_dtype
-from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec, EncodedChat
 from trainer_core.messages import TraindeckError
 
 _GC_THRESHOLD: Final = 100_000  # objects; 700 by default, which takes a tenth of the time
-
-Content = str | tuple[Turn, ...]  # a text or a conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,7 @@ class EncodedBatch:
     span_counts: npt.NDArray[np.int64]  # spans per document; empty for plain text
     refused: list[tuple[int, str]]  # index and reason of conversations that the template rejects
     dropped_turns: int = 0  # turns that the template cannot write
+    equal_pairs: int = 0  # pairs with twice the same tokens, which are left out
 
 
 def encode_batch(codec: Codec, batch: Sequence[Content]) -> EncodedBatch:
@@ -50,21 +50,40 @@ def encode_batch(codec: Codec, batch: Sequence[Content]) -> EncodedBatch:
     def refuse(number: int, error: TraindeckError) -> None:
         refused.append((number, str(error.params.get("reason", error.code))))
 
-    spans, counts, dropped = EMPTY_INT64, EMPTY_INT64, 0
+    spans, counts, dropped, equal = EMPTY_INT64, EMPTY_INT64, 0, 0
     if isinstance(batch[0], str):
         parts = codec.encode_texts(batch)  # type: ignore[arg-type]
     else:
-        chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
+        chats, equal = encode_conversations(codec, batch, refuse)
         parts, dropped = [chat.ids for chat in chats], sum(chat.dropped_turns for chat in chats)
         spans = np.array([span for chat in chats for span in chat.spans], np.int64)
         counts = np.array([len(chat.spans) for chat in chats])
     ids = np.concatenate(parts).astype(token_dtype(codec.vocab_size))  # small, since it is sent between processes
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     hashes = np.frombuffer(b"".join(map(_content_hash, batch)), "<u8").astype(np.uint64)
-    return EncodedBatch(ids, lengths, hashes, spans.reshape(-1, 2), counts, refused, dropped)
+    return EncodedBatch(ids, lengths, hashes, spans.reshape(-1, 2), counts, refused, dropped, equal)
+
+
+def encode_conversations(
+    codec: Codec, batch: Sequence[Content], on_refused: Callable[[int, TraindeckError], None] | None = None
+) -> tuple[list[EncodedChat], int]:
+    """Conversations or preferences, and the number of pairs that are left out since their conversations are equal."""
+    if batch and isinstance(batch[0], Preference):
+        return encode_preferences(codec, batch, on_refused)  # type: ignore[arg-type]
+    return codec.encode_chats(batch, on_refused), 0  # type: ignore[arg-type]
 
 
 def _content_hash(content: Content) -> bytes:
+    """The hash of a row. Two pairs of the same answers the other way round differ only in the lowest bit, and so do
+    an answer labelled good and the same labelled bad."""
+    if not isinstance(content, Preference):
+        return _hash(content)
+    chosen, rejected = (_hash(one) if one else b"" for one in content)
+    number = int.from_bytes(_hash("".join(sorted((chosen.hex(), rejected.hex())))), "little")
+    return (number & ~1 | (chosen > rejected)).to_bytes(8, "little")
+
+
+def _hash(content: str | Conversation) -> bytes:
     # The lengths distinguish ("ab", "c") from ("a", "bc").
     if not isinstance(content, str):
         content = "".join([f"\0{len(part)}\0{part}" for turn in content for part in turn[1:]])

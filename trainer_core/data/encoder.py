@@ -24,11 +24,11 @@ import numpy as np
 
 from trainer_core.config import Config
 from trainer_core.data import cache
-from trainer_core.data.columns import Document
+from trainer_core.data.columns import Content, Document
 from trainer_core.data.documents import DocumentStream, RowCounts, StreamPosition
-from trainer_core.data.encode_batch import Content, EncodedBatch, encode_batch, encode_in_worker, init_worker
-from trainer_core.data.report.statistics import count_duplicates, count_overlap
-from trainer_core.data.sources import DatasetScans
+from trainer_core.data.encode_batch import EncodedBatch, encode_batch, encode_in_worker, init_worker
+from trainer_core.data.report.statistics import count_duplicates, count_overlap, count_swapped
+from trainer_core.data.sources import DatasetScans, count_sides
 from trainer_core.data.split_files import HeldOutSelector, Mask, SplitWriter
 from trainer_core.data.token_files import HASHES_FILE, SPLITS
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -140,7 +140,8 @@ def _encode(
                     writer.commit(batch.position, recorder.warnings[: batch.num_warnings])
         counts = writer.finish(recorder)
         vocabulary = {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast}
-        return {**vocabulary, **counts, "warnings": recorder.warnings, "report": writer.report(stream.counts)}
+        report = writer.report(stream.counts, count_sides(scans.all))
+        return {**vocabulary, **counts, "warnings": recorder.warnings, "report": report}
     finally:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -170,7 +171,7 @@ def _encode_batches(
     batches = batch_documents(stream, size)
     while (documents := next(batches, None)) or pending:
         if documents:
-            contents = [document.turns or document.text for document in documents]
+            contents = [document.content for document in documents]
             encoded = pool.submit(encode, contents) if pool else Future[EncodedBatch]()
             if not pool:
                 encoded.set_result(encode(contents))
@@ -246,6 +247,7 @@ class CacheWriter:
         self._refused: int = journal.get("refused", 0)  # conversations that the chat template rejects
         self._first_refused: dict[str, str] = journal.get("first_refused", {})
         self._dropped_turns: int = journal.get("dropped_turns", 0)  # turns that the chat template cannot write
+        self._equal_pairs: int = journal.get("equal_pairs", 0)  # pairs of twice the same conversation
         self._last_commit_time = time.monotonic()
 
     def write(self, batch: list[Document], encoded: EncodedBatch, bad_rows: int) -> None:
@@ -253,10 +255,11 @@ class CacheWriter:
         for number, reason in encoded.refused:
             self._record_refused(batch[number], reason, bad_rows)
         self._dropped_turns += encoded.dropped_turns
+        self._equal_pairs += encoded.equal_pairs
         held_out = self._held_out_mask(batch)
         for name, split in self._splits.items():
             wanted = held_out if name == "validation" else ~held_out
-            if encoded.refused or encoded.dropped_turns:
+            if encoded.refused or encoded.dropped_turns or encoded.equal_pairs:
                 wanted &= encoded.lengths > 0
             if wanted.any():
                 split.add(batch, encoded, wanted)
@@ -289,6 +292,7 @@ class CacheWriter:
             "refused": self._refused,
             "first_refused": self._first_refused,
             "dropped_turns": self._dropped_turns,
+            "equal_pairs": self._equal_pairs,
         }
         cache.write_journal(self._working, state)
         self._last_commit_time = time.monotonic()
@@ -302,8 +306,8 @@ class CacheWriter:
             recorder.warn("data.turns_left_out", count=self._dropped_turns)
         return counts
 
-    def report(self, counts: RowCounts) -> dict[str, Any]:
-        """The counts of the rows that were read, and of what was found in them."""
+    def report(self, counts: RowCounts, sides: int) -> dict[str, Any]:
+        """The counts of the rows that were read, and of what was found in them. `sides`: see `ColumnMapping.sides`."""
         train, validation = (self._working / name / HASHES_FILE for name in SPLITS)
         return {
             **asdict(counts),
@@ -313,6 +317,8 @@ class CacheWriter:
             "validation_rows": validation.stat().st_size // 8,
             "overlap": count_overlap(train, validation),
             "left_out_turns": self._dropped_turns,
+            "equal_pairs": self._equal_pairs,
+            "swapped_pairs": count_swapped(train, validation) if sides else 0,
         }
 
     def abort(self) -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from trainer_core.config import Config
 from trainer_core.data.order import SHUFFLE_BLOCK_SIZE, EpochOrder
 from trainer_core.data.sequences import WIDTH_MULTIPLE
-from trainer_core.data.token_files import token_dtype
+from trainer_core.data.token_files import divide_spans, token_dtype
 from trainer_core.models.attention import CuSeqlens
 from trainer_core.system.hardware import usable_threads
 from trainer_core.system.memory import system_memory
@@ -47,6 +48,8 @@ class SequenceItem(NamedTuple):
     labels: Ids
     document_starts: Sequence[int] = (0,)
     sequence_index: int = -1
+    samples: int = 1
+    preference: Sequence[int] = ()  # of each document, see `Batch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,14 @@ class Batch:
     is causal over the whole sequence: one document, padded on the right.
 
     `cu_seqlens` are the same documents in all positions but padding, which `indices` selects from the B * T positions.
+
+    With `preference`, the documents are the conversations of pairs, chosen and rejected in turn, or labelled ones.
     """
 
     input_ids: Tensor  # (B, T) int64
     labels: Tensor  # (B, T) int64, or IGNORE_INDEX
     loss_tokens: int  # labels that count
-    samples: int  # sequences of text, or conversations
+    samples: int  # sequences of text, or conversations, or rows of preferences
     segments: Tensor | None = None  # (B, T) int32: document number in its sequence, or PADDING_SEGMENT
     positions: Tensor | None = None  # (B, T) int64
     cu_seqlens: CuSeqlens | None = None
@@ -71,6 +76,15 @@ class Batch:
     epoch: int = 0  # from 0
     row_loss_tokens: tuple[int, ...] = ()  # `loss_tokens` of each sequence; empty: unknown
     row_documents: tuple[tuple[int, ...], ...] = ()  # lengths of each sequence's documents; empty: undivided and full
+    preference: Tensor | None = None  # (B, S) int8: 1 chosen, -1 rejected, by number of the document; 0: none
+    reference: Tensor | None = None  # (B, S) float32: log-probabilities of the reference model, if known
+    pairs: int = 0  # with `preference`: pairs, or for `kto` conversations
+    row_pairs: tuple[int, ...] = ()  # `pairs` of each sequence
+
+    @property
+    def loss_weight(self) -> int:
+        """Number of terms that the loss is the mean of: pairs if there are any, else tokens."""
+        return self.pairs or self.loss_tokens
 
     @property
     def tokens(self) -> int:
@@ -102,8 +116,26 @@ class Batch:
             for one in (self.input_ids, self.labels, positions)
         )
         return replace(
-            self, input_ids=ids, labels=labels, positions=positions, segments=None, cu_seqlens=cu_seqlens, indices=None
+            self,
+            input_ids=ids,
+            labels=labels,
+            positions=positions,
+            segments=None,
+            cu_seqlens=cu_seqlens,
+            indices=None,
+            row_loss_tokens=(self.loss_tokens,),
+            row_documents=(tuple(itertools.chain.from_iterable(self._row_documents())),),
+            preference=self._in_one_row(self.preference),
+            reference=self._in_one_row(self.reference),
+            row_pairs=(self.pairs,),
         )
+
+    def _in_one_row(self, values: Tensor | None) -> Tensor | None:
+        """The values of documents in one row, without padding."""
+        if values is None:
+            return None
+        counts = map(len, self._row_documents())
+        return torch.cat([row[:count] for row, count in zip(values, counts, strict=True)]).unsqueeze(0)
 
     def pin_memory(self) -> Batch:
         """Copy to page-locked memory. Also called by DataLoader."""
@@ -114,7 +146,7 @@ class Batch:
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        names = ("input_ids", "labels", "segments", "positions", "indices")
+        names = ("input_ids", "labels", "segments", "positions", "indices", "preference", "reference")
         changed: dict[str, Any] = {name: function(one) for name in names if (one := getattr(self, name)) is not None}
         if self.cu_seqlens is not None:
             changed["cu_seqlens"] = CuSeqlens(function(self.cu_seqlens.offsets), self.cu_seqlens.max_seqlen)
@@ -122,7 +154,8 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         offsets = None if self.cu_seqlens is None else self.cu_seqlens.offsets
-        found = (self.input_ids, self.labels, self.segments, self.positions, self.indices, offsets)
+        documents = (self.preference, self.reference, offsets)
+        found = (self.input_ids, self.labels, self.segments, self.positions, self.indices, *documents)
         return [one for one in found if one is not None]
 
     def split_rows(self, max_rows: int) -> list[Batch]:
@@ -146,6 +179,10 @@ class Batch:
             positions=None if self.positions is None else self.positions[rows],
             cu_seqlens=None,
             indices=None,
+            preference=None if self.preference is None else self.preference[rows],
+            reference=None if self.reference is None else self.reference[rows],
+            pairs=sum(self.row_pairs[rows]),
+            row_pairs=self.row_pairs[rows],
         )
 
 
@@ -162,11 +199,24 @@ def concat_batches(parts: list[Batch]) -> Batch:
         row_documents=tuple(row for part in parts for row in part._row_documents()),
         cu_seqlens=None,
         indices=None,
+        preference=_concat_documents([part.preference for part in parts]),
+        reference=_concat_documents([part.reference for part in parts]),
+        pairs=sum(part.pairs for part in parts),
+        row_pairs=tuple(pairs for part in parts for pairs in part.row_pairs),
     )
     if any(part.segments is not None for part in parts):
         segments, positions = zip(*((part.segments, part.positions) for part in map(with_segments, parts)), strict=True)
         whole = replace(whole, segments=torch.cat(segments), positions=torch.cat(positions))
     return whole.pin_memory() if first.input_ids.is_pinned() else whole
+
+
+def _concat_documents(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The values of documents (B, S) of several batches; None if one has none."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    width = max(part.shape[1] for part in known)
+    return torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in known])
 
 
 def with_segments(batch: Batch) -> Batch:
@@ -189,7 +239,8 @@ class SequenceDataset(Dataset[SequenceItem]):
 
     def __init__(self, prepared: PreparedData, split: SplitName) -> None:
         self._split = prepared.open_split(split)
-        self._max_seq_len = prepared.max_seq_len
+        self._max_seq_len, self._sequence_len = prepared.max_seq_len, prepared.sequence_len
+        self._has_sides, self._is_kto = prepared.sides > 0, prepared.objective == "kto"
         self._pad_token_id = prepared.end_of_text
         self._separate_documents = not prepared.attend_across_documents
         self._sequences = prepared.sequences.get(split)
@@ -201,10 +252,12 @@ class SequenceDataset(Dataset[SequenceItem]):
     def __getitem__(self, index: int) -> SequenceItem:
         if self._sequences is None:
             return self._text_item(index)._replace(sequence_index=index)
-        parts = [self._conversation_item(document) for document in self._sequences.documents(index)]
+        documents = self._sequences.documents(index)
+        parts = [part for document in documents for part in self._conversation_items(document)]
         starts = [0, *itertools.accumulate(len(part.input_ids) for part in parts)][:-1]
         inputs, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("input_ids", "labels"))
-        return SequenceItem(inputs, labels, starts, index)
+        preference = [side for part in parts for side in part.preference]
+        return SequenceItem(inputs, labels, starts, index, len(documents), preference)
 
     def _text_item(self, index: int) -> SequenceItem:
         start = index * self._max_seq_len
@@ -219,20 +272,30 @@ class SequenceDataset(Dataset[SequenceItem]):
         labels[begins - 1] = IGNORE_INDEX
         return SequenceItem(inputs, labels, [0, *begins[begins < len(inputs)].tolist()])
 
-    def _conversation_item(self, document: int) -> SequenceItem:
-        split = self._split
-        start, end = split.offsets[document : document + 2].tolist()
-        tokens = split.read(start, min(end, start + self._max_seq_len + 1))
+    def _conversation_items(self, document: int) -> Iterator[SequenceItem]:
+        """A conversation, or those of a preference."""
+        start, end = self._split.offsets[document : document + 2].tolist()
+        first, last = self._split.span_offsets[document : document + 2].tolist()
+        spans = self._split.spans[first:last].tolist()
+        if not self._has_sides:
+            yield self._conversation_item(start, end, spans)
+            return
+        for side, begin, stop, trained in divide_spans(spans, end - start):
+            yield self._conversation_item(start + begin, start + stop, trained, (side,))
+
+    def _conversation_item(
+        self, start: int, end: int, spans: Sequence[Sequence[int]], preference: Sequence[int] = ()
+    ) -> SequenceItem:
+        tokens = self._split.read(start, min(end, start + self._max_seq_len + 1))
         labels = np.full(len(tokens) - 1, IGNORE_INDEX, dtype=np.int64)
-        first, last = split.span_offsets[document : document + 2].tolist()
-        for begin, stop in split.spans[first:last].tolist():
+        for begin, stop in spans:
             begin = max(begin, 1)  # nothing predicts the very first token
             labels[begin - 1 : max(stop - 1, 0)] = tokens[begin:stop]
-        return SequenceItem(tokens[:-1], labels)
+        return SequenceItem(tokens[:-1], labels, preference=preference)
 
     def collate(self, items: Sequence[SequenceItem]) -> Batch:
         """Stack items, padded on the right to `max_seq_len` (text), or to their longest, a multiple of 8."""
-        width = self._max_seq_len
+        width = self._sequence_len
         if self._sequences is not None:
             longest = max(len(item.input_ids) for item in items)
             width = min(-(-longest // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, width)
@@ -247,7 +310,7 @@ class SequenceDataset(Dataset[SequenceItem]):
             torch.from_numpy(labels),
             loss_tokens=sum(counts),
             row_loss_tokens=tuple(counts),
-            samples=len(items) if self._sequences is None else sum(len(item.document_starts) for item in items),
+            samples=sum(item.samples for item in items),
             sample_ids=tuple(item.sequence_index for item in items),
         )
         divided = any(len(item.document_starts) > 1 for item in items)
@@ -257,7 +320,14 @@ class SequenceDataset(Dataset[SequenceItem]):
         documents = tuple(tuple(np.diff(row).tolist()) for row in starts)
         cu_seqlens, indices = _find_documents(documents, width)
         batch = replace(batch, row_documents=documents, cu_seqlens=cu_seqlens, indices=indices)
-        return _add_segments(batch) if divided else batch
+        batch = _add_segments(batch) if divided else batch
+        return self._add_preference(batch, items) if self._has_sides else batch
+
+    def _add_preference(self, batch: Batch, items: Sequence[SequenceItem]) -> Batch:
+        columns = itertools.zip_longest(*(item.preference for item in items), fillvalue=0)
+        row_pairs = tuple(len(item.preference) if self._is_kto else item.samples for item in items)
+        preference = torch.tensor([*columns], dtype=torch.int8).T.contiguous()
+        return replace(batch, preference=preference, pairs=sum(row_pairs), row_pairs=row_pairs)
 
     def close(self) -> None:
         """Close the files, so that Windows can delete them."""

@@ -9,17 +9,27 @@ import heapq
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data import cache, uncached
-from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
+from trainer_core.data.column_mapping import Task
+from trainer_core.data.columns import TOOLS_ROLE, Turn, conversations_of
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.encoder import WarningRecorder, encode_documents
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import SequenceLayout, build_sequences, count_text_sequences
-from trainer_core.data.sources import DatasetScan, DatasetScans, SkippedFile, cache_root, common_task, scan_datasets
+from trainer_core.data.sources import (
+    DatasetScan,
+    DatasetScans,
+    SkippedFile,
+    cache_root,
+    common_task,
+    count_sides,
+    scan_datasets,
+)
 from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
 from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
@@ -32,7 +42,6 @@ from trainer_core.progress import NullReporter, Reporter, StopRequested
 from trainer_core.protocol import Source
 
 _MIB: Final = 1024 * 1024
-_COLUMN_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages", "tools")
 _OVERLAP_WARNING_FRACTION: Final = 0.01  # of the validation rows
 _PROMPT_CHARS: Final = 64  # characters
 
@@ -61,10 +70,17 @@ class PreparedData:
     train: SplitCounts
     validation: SplitCounts
     sequences: Mapping[str, SequenceLayout]  # of both splits; empty for plain text
+    sides: int = 0  # conversations of a row of preferences, at most; 0 for other data
+    objective: str = "likelihood"
     bytes: int = 0  # of the sources
     sources: tuple[Source, ...] = ()
     validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held out
     report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts` and `CacheWriter.report`
+
+    @property
+    def sequence_len(self) -> int:
+        """Positions of a full sequence."""
+        return self.max_seq_len * max(1, self.sides)
 
     @property
     def fingerprint(self) -> str:
@@ -93,10 +109,11 @@ class PreparedData:
         return Codec.load(self.tokenizer)
 
     def held_out_chats(self, n: int) -> list[list[Turn]]:
-        """A fixed sample of up to `n` held-out conversations. Empty for plain text."""
-        if self.task != "sft":
+        """A fixed sample of up to `n` held-out conversations, of preferences the chosen ones. Empty for plain text."""
+        if self.task == "pretrain":
             return []
-        return [[tuple(turn) for turn in row["turns"]] for row in self._sample_texts("validation", n)]
+        found = [[tuple(turn) for turn in row["turns"]] for row in self._sample_texts("validation", n)]
+        return [turns for turns in found if turns]
 
     def held_out_prompts(self, n: int) -> list[str]:
         """Up to `n` beginnings of held-out texts, or of training texts if none are held out."""
@@ -214,7 +231,7 @@ def ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporte
         codec, missing = load_user_tokenizer(find_tokenizer(config.tokenizer), config.thinking)
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(scans.all) == "sft":
+        if common_task(scans.all) != "pretrain":
             codec.require_template()  # here, since the error names the path
         if not path.exists():
             codec.save(path)
@@ -247,7 +264,7 @@ def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, con
     for number, document in enumerate(stream):
         if keyed_hash("sample", number) >= kept * 2**64 or document.split_unit in held_out:
             continue
-        for turn in document.turns:
+        for turn in chain.from_iterable(conversations_of(document.content)):
             if turn[0] != TOOLS_ROLE:  # ChatML does not contain tools
                 yield "\n".join(turn[:2])
                 taken += len(turn[1])
@@ -265,7 +282,7 @@ def _load_and_validate(
 ) -> PreparedData:
     train, validation = (tuple(map(summarize_source, part)) for part in (scans.train, scans.validation))
     prepared = replace(
-        load_prepared(folder, common_task(scans.all), meta, config, reporter),
+        load_prepared(folder, common_task(scans.all), meta, config, reporter, count_sides(scans.all)),
         bytes=scans.bytes,
         sources=train,
         validation_sources=validation,
@@ -275,16 +292,20 @@ def _load_and_validate(
     return prepared
 
 
-def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config, reporter: Reporter) -> PreparedData:
+def load_prepared(
+    folder: Path, task: Task, meta: dict[str, Any], config: Config, reporter: Reporter, sides: int = 0
+) -> PreparedData:
     """Prepared data from a complete cache. Assigns conversations to sequences.
 
     Raises `model.new_tokens` if LoRA would not train tokens in the data that the base model does not know.
     """
     new = read_new_tokens(folder)
-    used = [name for name, number in new.items() if task == "sft" or number == meta["end_of_text"]]
+    used = [name for name, number in new.items() if task != "pretrain" or number == meta["end_of_text"]]
     if used and config.method != "full" and not config.lora_embeddings:
         raise TraindeckError("model.new_tokens", path=config.tokenizer, tokens=", ".join(used))
-    sequences = build_sequences(folder, meta["vocab_size"], config, reporter) if task == "sft" else {}
+    sequences: dict[str, SequenceLayout] = {}
+    if task != "pretrain":
+        sequences = build_sequences(folder, meta["vocab_size"], config, reporter, sides=sides)
     counts = {}
     for name in SPLITS:
         documents, tokens = meta[name]["documents"], meta[name]["tokens"]
@@ -296,19 +317,20 @@ def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config
         vocab_size=meta["vocab_size"],
         end_of_text=meta["end_of_text"],
         max_seq_len=config.max_seq_len,
-        packed=config.packing and task == "sft",
+        packed=config.packing and task != "pretrain",
         attend_across_documents=config.attend_across_documents,
         token_cache=config.token_cache,
         train=counts["train"],
         validation=counts["validation"],
         sequences=sequences,
+        sides=sides,
+        objective=config.objective,
     )
 
 
 def summarize_source(one: DatasetScan) -> Source:
     """A scan in the form of the wire protocol."""
-    mapping = one.files[0].mapping
-    roles = {role: getattr(mapping, role) for role in _COLUMN_ROLES if getattr(mapping, role) in one.columns}
+    roles = {role: name for role, name in one.files[0].mapping.columns.items() if name in one.columns}
     skipped = one.skipped[0] if one.skipped else SkippedFile("", "", "")
     return Source(
         path=one.path,
@@ -334,6 +356,8 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
         raise TraindeckError("data.bad_row", **first)
     if 0 < config.bad_row_limit < bad:
         raise TraindeckError("data.too_many_bad_rows", count=bad, **first)
+    if not documents and prepared.report.get("equal_pairs"):
+        raise TraindeckError("data.pairs_equal", count=prepared.report["equal_pairs"])
     if not documents:
         raise TraindeckError("data.empty", path=", ".join(config.data))
     if not prepared.train.samples and prepared.task == "pretrain":
@@ -344,13 +368,18 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
 
 
 def warn_about_data(prepared: PreparedData, config: Config, reporter: Reporter) -> None:
-    """Warn about truncated and dropped conversations, missing validation data, and its overlap: of any row if it was
-    given by the user, else of over 1 %."""
+    """Warn about truncated and dropped conversations, useless pairs, missing validation data, and its overlap: of any
+    row if it was given by the user, else of over 1 %."""
     documents, limit = prepared.train.documents + prepared.validation.documents, config.max_seq_len
     if prepared.truncated:
         reporter.warn("data.truncated", count=prepared.truncated, total=documents, limit=limit)
     if prepared.dropped:
-        reporter.warn("data.samples_dropped", count=prepared.dropped, total=documents, limit=limit)
+        code = "data.pairs_dropped" if prepared.sides else "data.samples_dropped"
+        reporter.warn(code, count=prepared.dropped, total=documents, limit=limit)
+    if equal := prepared.report.get("equal_pairs", 0):
+        reporter.warn("data.pairs_equal", count=equal)
+    if swapped := prepared.report.get("swapped_pairs", 0):
+        reporter.warn("data.pairs_swapped", count=swapped, total=documents)
     if not prepared.validation.samples and prepared.validation_sources:
         reporter.warn("data.validation_unusable")
     elif not prepared.validation.samples and config.validation_fraction > 0:

@@ -3,8 +3,10 @@
 Windows of plain text follow from their number. Which conversations are usable and share a sequence depends on their
 lengths: `build_sequences` computes it at each start, 0.4 s for a million conversations, and keeps 8 bytes for each.
 
-A document of n tokens takes n - 1 positions, since its last token is only predicted. Documents longer than a sequence
-are truncated; those without trained tokens after truncation are dropped.
+A conversation of n tokens takes n - 1 positions, since its last token is only predicted. Those longer than
+`max_seq_len` are truncated; those without trained tokens after truncation are dropped. The conversations of a pair are
+truncated each and share a sequence of 2 * `max_seq_len` positions. A pair is dropped if truncation leaves one of them
+without an answer, or both the same.
 
 No torch, no Qt.
 """
@@ -40,13 +42,13 @@ def count_text_sequences(tokens: int, max_seq_len: int, split: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SequenceLayout:
-    """The conversations of a split in each of its sequences."""
+    """The conversations or pairs of a split in each of its sequences."""
 
     members: npt.NDArray[np.uint32]  # document numbers, one sequence after another
     offsets: npt.NDArray[np.uint32]  # (sequences + 1,): start of each sequence in `members`, and their number
-    lengths: IntArray  # conversations that take 0, 1, ... max_seq_len positions
-    truncated: int  # conversations cut at max_seq_len
-    dropped: int  # conversations without trained tokens after truncation
+    lengths: IntArray  # documents that take 0, 1, ... as many positions as a sequence has
+    truncated: int  # documents cut at max_seq_len
+    dropped: int  # documents without trained tokens, or pairs without a difference, after truncation
 
     def documents(self, index: int) -> list[int]:
         """Numbers of the documents in sequence `index`."""
@@ -65,7 +67,7 @@ class SequenceLayout:
 
     @property
     def fill_ratio(self) -> float:
-        """Share of non-padding positions if every sequence is `max_seq_len` long, 0..1."""
+        """Share of non-padding positions if every sequence is full, 0..1."""
         return self.positions / max(1, self.samples * (len(self.lengths) - 1))
 
     def unpacked_fill_ratio(self, batch_size: int) -> float:
@@ -74,19 +76,19 @@ class SequenceLayout:
         Random batches are padded to their longest sequence, rounded up to a multiple of 8. The longest of B
         conversations has at most w positions with a probability of F(w)^B.
         """
-        documents, max_seq_len = int(self.lengths.sum()), len(self.lengths) - 1
+        documents, longest_width = int(self.lengths.sum()), len(self.lengths) - 1
         if not documents:
             return 1.0
-        widths = np.append(np.arange(0, max_seq_len, WIDTH_MULTIPLE), max_seq_len)
+        widths = np.append(np.arange(0, longest_width, WIDTH_MULTIPLE), longest_width)
         longest = (np.cumsum(self.lengths)[widths] / documents) ** batch_size
         width = float(widths[0] * longest[0] + (widths[1:] * np.diff(longest)).sum())
         return self.positions / documents / max(width, 1.0)
 
 
 def build_sequences(
-    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = 0
+    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = 0, sides: int = 0
 ) -> dict[str, SequenceLayout]:
-    """Assign the conversations of both splits of a cache to sequences.
+    """Assign the conversations of both splits of a cache to sequences. `sides`: see `ColumnMapping.sides`.
 
     Processes `block_size` documents at a time, which alone can share sequences; 0: the default. Raises what
     `reporter.poll` raises.
@@ -95,29 +97,29 @@ def build_sequences(
     layouts = {}
     for name in SPLITS:
         with closing(Split(cache_folder / name, vocab_size)) as split:
-            layouts[name] = _build_split(split, config, reporter, block_size)
+            layouts[name] = _build_split(split, config, reporter, block_size, sides)
     return layouts
 
 
-def _build_split(split: Split, config: Config, reporter: Reporter, block_size: int) -> SequenceLayout:
-    documents, limit = split.documents, config.max_seq_len
-    lengths = np.zeros(limit + 1, np.int64)
+def _build_split(split: Split, config: Config, reporter: Reporter, block_size: int, sides: int) -> SequenceLayout:
+    documents, capacity = split.documents, config.max_seq_len * max(1, sides)
+    lengths = np.zeros(capacity + 1, np.int64)
     all_members, all_offsets = [np.zeros(0, np.uint32)], [np.zeros(1, np.uint32)]
     used = truncated = 0
     for first in range(0, documents, block_size):
         last = min(first + block_size, documents)
-        fit = fit_conversations(split, first, last, limit)
+        fit = fit_conversations(split, first, last, config.max_seq_len, has_sides=sides > 0)
         numbers = np.flatnonzero(fit.usable)
         positions = fit.positions[numbers]
         if config.packing:
-            members, offsets = pack(positions, limit, key=first)
+            members, offsets = pack(positions, capacity, key=first)
         else:
             members, offsets = np.arange(len(numbers)), np.arange(len(numbers) + 1)
         all_members.append((numbers[members] + first).astype(np.uint32))
         all_offsets.append((offsets[1:] + used).astype(np.uint32))
         used += len(numbers)
         truncated += int(np.count_nonzero(fit.truncated))
-        lengths += np.bincount(positions, minlength=limit + 1)
+        lengths += np.bincount(positions, minlength=capacity + 1)
         reporter.progress("preparing", last, documents, "documents")
         reporter.poll()
     return SequenceLayout(
@@ -127,21 +129,54 @@ def _build_split(split: Split, config: Config, reporter: Reporter, block_size: i
 
 @dataclass(frozen=True, slots=True)
 class SequenceFit:
-    """How conversations fit into `max_seq_len`; one entry per conversation."""
+    """How conversations fit into `max_seq_len`; one entry per document."""
 
     positions: IntArray  # after truncation
     usable: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
+    cut: IntArray  # tokens removed by truncation, of usable ones
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        return self.cut > 0
 
 
-def fit_conversations(split: Split, first: int, last: int, max_seq_len: int) -> SequenceFit:
-    """Fit conversations [first, last) of a split."""
+def fit_conversations(split: Split, first: int, last: int, max_seq_len: int, has_sides: bool = False) -> SequenceFit:
+    """Fit conversations [first, last) of a split, or with `has_sides` preferences."""
     lengths = np.diff(split.offsets[first : last + 1])
     begins = split.span_offsets[first : last + 1]
-    trained = _first_loss_tokens(split.spans[begins[0] : begins[-1]], begins - begins[0])
-    positions = np.minimum(lengths - 1, max_seq_len).astype(np.int64)
-    usable = trained <= positions
-    return SequenceFit(positions, usable, usable & (lengths - 1 > max_seq_len))
+    spans, begins = split.spans[begins[0] : begins[-1]], begins - begins[0]
+    if has_sides:
+        lengths, spans, begins = divide_sides(lengths, spans, begins)
+    trained = _first_loss_tokens(spans, begins)
+    positions = np.clip(lengths - 1, 0, max_seq_len).astype(np.int64)
+    usable, cut = trained <= positions, np.maximum(lengths - 1 - max_seq_len, 0)
+    if has_sides:
+        usable = (usable | (lengths == 0)).reshape(-1, 2).all(1)
+        usable &= ~_have_lost_difference(split, first, lengths.reshape(-1, 2), max_seq_len)
+        positions, cut = positions.reshape(-1, 2).sum(1), cut.reshape(-1, 2).sum(1)
+    return SequenceFit(positions, usable, cut * usable)
+
+
+def divide_sides(
+    lengths: IntArray, spans: npt.NDArray[np.int32], begins: IntArray
+) -> tuple[IntArray, npt.NDArray[np.int32], IntArray]:
+    """The conversations of preferences, two per document (see `preferences`): lengths, spans, and where these begin."""
+    middles = np.flatnonzero(spans[:, 0] == spans[:, 1])  # the only empty span of each document
+    boundaries = spans[middles, 0]
+    begins = np.append(np.column_stack([begins[:-1], middles]).ravel(), begins[-1])
+    shifts = np.repeat(np.column_stack([np.zeros_like(boundaries), boundaries]).ravel(), np.diff(begins))
+    return np.column_stack([boundaries, lengths - boundaries]).ravel(), spans - shifts[:, None], begins
+
+
+def _have_lost_difference(split: Split, first: int, lengths: IntArray, max_seq_len: int) -> npt.NDArray[np.bool_]:
+    """Which pairs, of `lengths` (n, 2), are twice the same after truncation. None if the split has no tokens."""
+    kept = max_seq_len + 1
+    lost = np.zeros(len(lengths), np.bool_)
+    for number in np.flatnonzero((lengths >= kept).all(1)).tolist() if split.has_tokens else ():
+        start = int(split.offsets[first + number])
+        other = start + int(lengths[number, 0])
+        lost[number] = np.array_equal(split.read(start, start + kept), split.read(other, other + kept))
+    return lost
 
 
 def _first_loss_tokens(spans: npt.NDArray[np.int32], begins: IntArray) -> npt.NDArray[np.int32]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from trainer_core.config import Config
-from trainer_core.data import builtin, builtin_tasks, columns, encodings, formats
-from trainer_core.data.columns import PLAIN_TEXT, ColumnMapping, MissingColumnError, Task
+from trainer_core.data import builtin, builtin_tasks, encodings, formats
+from trainer_core.data.column_mapping import PLAIN_TEXT, ColumnMapping, MissingColumnError, Task, has_pair, map_columns
 from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, read_rows
 from trainer_core.data.readers.base import FileInput, Row, SourceFile, read_head, require_regular_file
 from trainer_core.data.splits import TRAIN, choose_validation_split, group_by_split, saved_splits
@@ -112,8 +112,9 @@ def scan_path(
     if path in (builtin.TASKS, builtin.NEW_TASKS):
         size = builtin_tasks.count_examples(path) * builtin_tasks.EXAMPLE_BYTES
         source = SourceFile(Path(path), "tasks", "", size, mapping=_TASKS_MAPPING)
-        if config.task == "pretrain":
-            raise _missing_columns_error(source, config.text_column, _TASKS_MAPPING.column_names)
+        if config.task == "pretrain" or config.uses_preferences:
+            wanted = config.chosen_column if config.uses_preferences else config.text_column
+            raise _missing_columns_error(source, wanted, _TASKS_MAPPING.column_names, config)
         return DatasetScan(path, (source,), _TASKS_MAPPING.column_names)
     if path == builtin.PYTHON:
         _, found = builtin.list_python_library()
@@ -169,12 +170,12 @@ def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validat
             skipped.append(_skipped_file(file, error))
     skipped = [one for one in skipped if one.code != "data.empty"]
     if not usable:
-        if len(skipped) == 1:
+        if len(skipped) == 1 or {one.code for one in skipped} == {"data.preferences"}:
             return scan_path(skipped[0].path, config)  # raises the error of the only file
         code = "data.no_files" if skipped or not selected else "data.empty"
         raise TraindeckError(code, path=str(folder), known=KNOWN_SUFFIXES)
     # Plain text beside prompts and responses is a README, not training data.
-    task: Task = "sft" if any(source.mapping.task == "sft" for source, _ in usable) else "pretrain"
+    task = next((source.mapping.task for source, _ in usable if source.mapping.task != "pretrain"), "pretrain")
     other = [str(source.path) for source, _ in usable if source.mapping.task != task]
     skipped += [SkippedFile(path, "data.other_task", "it is plain text beside conversations") for path in other]
     files, names = zip(*(one for one in usable if one[0].mapping.task == task), strict=True)
@@ -186,6 +187,8 @@ def _skipped_file(file: Path, error: TraindeckError | OSError) -> SkippedFile:
     reasons = {
         "data.binary": "it looks like a binary file, not text",
         "data.missing_columns": f"it has no column “{known.params.get('wanted')}”",
+        "data.no_preferences": f"it has no column “{known.params.get('wanted')}”",
+        "data.preferences": "it has pairs of chosen and rejected answers",
     }
     reason = reasons.get(known.code, str(known.params.get("reason", known.code)))
     return SkippedFile(str(file), known.code, reason)
@@ -270,19 +273,22 @@ def _read_column_names(source: SourceFile) -> tuple[str, ...]:
 
 
 def _map_columns(source: SourceFile, names: Sequence[str], config: Config) -> ColumnMapping:
-    """Raises `data.missing_columns`."""
-    if not FORMATS[source.format].tabular:
-        if config.task != "sft":
-            return PLAIN_TEXT
-        raise _missing_columns_error(source, config.prompt_column, names)
+    """Raises `data.missing_columns`, `data.preferences` or `data.no_preferences`."""
+    if not FORMATS[source.format].tabular and config.task != "sft" and not config.uses_preferences:
+        return PLAIN_TEXT
     try:
-        return columns.map_columns(names, config)
+        return map_columns(names, config)
     except MissingColumnError as missing:
-        raise _missing_columns_error(source, str(missing), names) from missing
+        raise _missing_columns_error(source, str(missing), names, config) from missing
 
 
-def _missing_columns_error(source: SourceFile, wanted: str, found: Sequence[str]) -> TraindeckError:
-    return TraindeckError("data.missing_columns", path=str(source.path), wanted=wanted, found=", ".join(found) or "—")
+def _missing_columns_error(source: SourceFile, wanted: str, found: Sequence[str], config: Config) -> TraindeckError:
+    params = {"path": str(source.path), "found": ", ".join(found) or "—"}
+    if config.uses_preferences:
+        return TraindeckError("data.no_preferences", objective=config.objective, wanted=wanted, **params)
+    if has_pair(found, config):
+        return TraindeckError("data.preferences", **params)
+    return TraindeckError("data.missing_columns", wanted=wanted, **params)
 
 
 def unreadable_error(path: Path, error: OSError) -> TraindeckError:
@@ -291,10 +297,15 @@ def unreadable_error(path: Path, error: OSError) -> TraindeckError:
     return TraindeckError("data.unreadable", detail=str(error), path=str(path), reason=reason)
 
 
+def count_sides(scans: Sequence[DatasetScan]) -> int:
+    """Conversations of a row of preferences, at most; 0 for other data."""
+    return max(file.mapping.sides for one in scans for file in one.files)
+
+
 def common_task(scans: Sequence[DatasetScan]) -> Task:
     """The task of all data. Raises `data.mixed` for plain text together with conversations."""
-    chats = next((one for one in scans if one.task == "sft"), None)
+    chats = next((one for one in scans if one.task != "pretrain"), None)
     text = next((one for one in scans if one.task == "pretrain"), None)
     if chats is not None and text is not None:
         raise TraindeckError("data.mixed", text=text.path, chats=chats.path)
-    return "sft" if chats is not None else "pretrain"
+    return chats.task if chats is not None else "pretrain"

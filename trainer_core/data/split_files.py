@@ -91,7 +91,7 @@ class SplitWriter(TokenFileWriter):
             ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
         texts: list[dict[str, Any]] = [
-            {"number": number, **({"turns": one.turns} if one.turns else {"text": one.text[:_KEPT_TEXT_CHARS]})}
+            {"number": number, **({"text": one.text[:_KEPT_TEXT_CHARS]} if one.text else {"turns": one.turns})}
             for number, one in self._select_texts(firsts)
         ]
         locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in firsts], np.int64)

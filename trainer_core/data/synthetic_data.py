@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from trainer_core.config import Config
-from trainer_core.data.columns import Task
+from trainer_core.data.column_mapping import Task
 from trainer_core.data.prepare import PreparedData, load_prepared
 from trainer_core.data.token_files import SPLITS, TokenBlock, TokenFileWriter
 from trainer_core.data.tokenizing.bpe import train
@@ -18,18 +18,24 @@ from trainer_core.progress import NullReporter
 _VOCAB_SIZE: Final = 300  # of a tokenizer that is required but not used
 
 
-def build_synthetic_cache(folder: Path, config: Config, task: Task, vocab_size: int, sequences: int) -> PreparedData:
+def build_synthetic_cache(
+    folder: Path, config: Config, task: Task, vocab_size: int, sequences: int, sides: int = 0
+) -> PreparedData:
     """Write a cache of `sequences` for training and one batch for validation.
 
-    Sequences hold two documents each if the run separates the documents of a sequence.
+    Sequences hold two documents each if the run separates the documents of a sequence, or the `sides` of a preference.
     """
     divided = config.packing if task == "sft" else not config.attend_across_documents
     meta: dict[str, Any] = {"vocab_size": vocab_size, "end_of_text": 0}
     for split, count in zip(SPLITS, (sequences, config.batch_size), strict=True):
         writer = TokenFileWriter(folder / split, vocab_size)
-        writer.add_block(_block(count, config.max_seq_len, task, vocab_size, divided))
+        if sides:
+            block = _preference_block(count, config.max_seq_len, vocab_size, sides)
+        else:
+            block = _block(count, config.max_seq_len, task, vocab_size, divided)
+        writer.add_block(block)
         meta[split] = writer.finish()
-    prepared = load_prepared(folder, task, meta, config, NullReporter())
+    prepared = load_prepared(folder, task, meta, config, NullReporter(), sides)
     Codec(train(["synthetic"], _VOCAB_SIZE, config.pre_tokenizer, NullReporter().poll)).save(prepared.tokenizer)
     return prepared
 
@@ -45,3 +51,12 @@ def _block(count: int, length: int, task: Task, vocab_size: int, divided: bool) 
         return TokenBlock(ids, begins)
     spans = np.stack([np.zeros_like(lengths), lengths], 1)
     return TokenBlock(ids, begins, spans, np.ones_like(lengths))
+
+
+def _preference_block(count: int, length: int, vocab_size: int, sides: int) -> TokenBlock:
+    """Random tokens, with `sides` conversations a document (see `preferences`)."""
+    side = length + 1
+    spans = [(0, side), (side, side), *([(side, 2 * side)] if sides > 1 else [])]
+    ids = np.random.default_rng(0).integers(0, vocab_size, count * sides * side)
+    begins = np.arange(count) * sides * side
+    return TokenBlock(ids, begins, np.tile(spans, (count, 1)), np.full(count, len(spans)))

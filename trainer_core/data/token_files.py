@@ -184,6 +184,11 @@ class Split:
     def tokens(self) -> int:
         return int(self.offsets[-1])
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens are stored. Without, `OnTheFlySplit` encodes them, which is slow in random order."""
+        return not len(self.row_locations)
+
     def read(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Tokens [start, stop)."""
         return self._map("tokens.bin", token_dtype(self._vocab_size))[start:stop].astype(np.int64)
@@ -197,6 +202,16 @@ class Split:
     def close(self) -> None:
         """Release the memory maps. Reading maps the files again."""
         self._maps.clear()
+
+
+def divide_spans(spans: Sequence[Sequence[int]], length: int) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+    """The conversations of a preference of `length` tokens, which are not empty: 1 (chosen) or -1 (rejected), [start,
+    stop) of its tokens, and its spans."""
+    middle = next(place for place, (start, stop) in enumerate(spans) if start == stop)
+    boundary = spans[middle][0]
+    for side, begin, end, own in ((1, 0, boundary, spans[:middle]), (-1, boundary, length, spans[middle + 1 :])):
+        if begin < end:
+            yield side, begin, end, [(start - begin, stop - begin) for start, stop in own]
 
 
 def map_file(path: Path, kind: str) -> npt.NDArray[Any]:

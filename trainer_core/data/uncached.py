@@ -18,9 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data import cache, columns
-from trainer_core.data.columns import ColumnMapping
-from trainer_core.data.documents import split_long_text
+from trainer_core.data import cache
+from trainer_core.data.column_mapping import ColumnMapping
+from trainer_core.data.documents import extract_content, split_long_text
+from trainer_core.data.encode_batch import encode_conversations
 from trainer_core.data.formats import read_rows
 from trainer_core.data.readers.base import FileInput, Row, SourceFile
 from trainer_core.data.sources import DatasetScan
@@ -82,13 +83,13 @@ class OnTheFlySplit(Split):
         for number in np.unique(locations[:, 0]).tolist():
             source, mapping = sources[number], sources[number].mapping
             rows = self._read_rows(number, locations[locations[:, 0] == number, 1].tolist())
-            if mapping.task == "sft":
-                chats = codec.encode_chats([columns.extract_turns(row, mapping) for row in rows])
-                parts += [chat.ids for chat in chats]
+            contents = [extract_content(row, mapping) for row in rows]
+            if mapping.task != "pretrain":
+                parts += [chat.ids for chat in encode_conversations(codec, contents)[0]]
                 continue
             begin, end = np.array(codec.prefix_ids, np.uint32), np.array([codec.end_of_text], np.uint32)
-            for row in rows:
-                parts += [begin, *codec.encode_texts(split_long_text(columns.extract_text(row, mapping))), end]
+            for text in contents:
+                parts += [begin, *codec.encode_texts(split_long_text(text)), end]  # type: ignore[arg-type]
         ids = np.concatenate(parts).astype(np.uint32)
         if len(ids) != int(self.offsets[last] - self.offsets[first]):
             raise TraindeckError("data.changed_while_read", path=str(source.path))

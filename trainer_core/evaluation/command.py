@@ -14,7 +14,8 @@ import msgspec
 from trainer_core import presets, protocol, run_plan
 from trainer_core.base_model import preset_run
 from trainer_core.config import Config, ConfigLayer
-from trainer_core.data.columns import Document, Task
+from trainer_core.data.column_mapping import Task
+from trainer_core.data.columns import Document
 from trainer_core.evaluation.judge import load_judge
 from trainer_core.evaluation.report import FOLDER, RowResult, main_score, score_models, write_results
 from trainer_core.evaluation.rows import Conversation, draw_examples, select_rows
@@ -148,7 +149,7 @@ def evaluate(subject: Subject, options: Options, context: RunContext) -> protoco
     target = options.results or _default_target(subject.run)
     event = protocol.Evaluation(
         t=time.time(),
-        task=task,
+        task="pretrain" if task == "pretrain" else "sft",
         data=subject.data.data,
         rows=len(kept),
         refused=len(documents) - len(kept),

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from trainer_core import protocol
-from trainer_core.data.columns import Document, Task, trim_after_last_answer
+from trainer_core.data.column_mapping import Task
+from trainer_core.data.columns import Document, trim_after_last_answer
 from trainer_core.evaluation import scores
 from trainer_core.evaluation.judge import Judge
 from trainer_core.system import files

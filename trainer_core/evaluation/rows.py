@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Final
 
 from trainer_core.config import Config
-from trainer_core.data.columns import TOOLS_ROLE, Document, Task, Turn, trim_after_last_answer
+from trainer_core.data.column_mapping import Task
+from trainer_core.data.columns import TOOLS_ROLE, Document, Turn, trim_after_last_answer
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.prepare import report_skipped_files

@@ -72,7 +72,14 @@ def without_labels(batch: Batch) -> Batch:
     """Its first sequence without labels: a pass over it has gradients of zero."""
     first = batch.select_rows(slice(0, 1))
     return replace(
-        first, labels=torch.full_like(first.labels, IGNORE_INDEX), loss_tokens=0, row_loss_tokens=(0,), samples=0
+        first,
+        labels=torch.full_like(first.labels, IGNORE_INDEX),
+        loss_tokens=0,
+        row_loss_tokens=(0,),
+        samples=0,
+        preference=None if first.preference is None else torch.zeros_like(first.preference),
+        pairs=0,
+        row_pairs=(0,),
     )
 
 

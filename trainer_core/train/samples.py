@@ -45,7 +45,7 @@ class SampleWriter:
         self._model, self._prepared, self._config, self._context = model, prepared, config, context
         self._poll = poll
         self.codec = Codec.load(prepared.tokenizer)
-        self._chat = prepared.task == "sft"
+        self._chat = prepared.task != "pretrain"
         self._examples = self._held_out(config.eval_examples)
         self._texts = [] if self._chat else prepared.held_out_prompts(_SAMPLES)
 

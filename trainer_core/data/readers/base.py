@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, AnyStr, Final
 
-from trainer_core.data.columns import PLAIN_TEXT, ColumnMapping
+from trainer_core.data.column_mapping import PLAIN_TEXT, ColumnMapping
 from trainer_core.data.encodings import REPLACE_AND_COUNT
 from trainer_core.messages import TraindeckError
 

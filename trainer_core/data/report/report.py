@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from trainer_core import protocol
 from trainer_core.config import Config, knobs
@@ -29,9 +28,9 @@ from trainer_core.data.prepare import (
 )
 from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.report.sampling import sample_datasets
-from trainer_core.data.report.statistics import measure_lengths, steps_per_epoch
+from trainer_core.data.report.statistics import measure_lengths, measure_preferences, steps_per_epoch
 from trainer_core.data.sequences import count_text_sequences, fit_conversations
-from trainer_core.data.sources import DatasetScan, DatasetScans, common_task, scan_datasets
+from trainer_core.data.sources import DatasetScan, DatasetScans, common_task, count_sides, scan_datasets
 from trainer_core.data.token_files import SPLITS, Split
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
@@ -80,7 +79,7 @@ def _report_sample(
     writer = CacheWriter(folder, codec, config, {}, stream.path_of, sampled.first_validation_file)
     try:
         for batch in batch_documents(stream, _ENCODE_BATCH_CHARS):
-            encoded = encode_batch(codec, [document.turns or document.text for document in batch])
+            encoded = encode_batch(codec, [document.content for document in batch])
             writer.write(batch, encoded, stream.bad)
             reporter.progress("preparing", stream.bytes_done, max(stream.total_bytes, stream.bytes_done), "bytes")
             reporter.poll()
@@ -90,11 +89,11 @@ def _report_sample(
     finally:
         writer.abort()
     prepared = replace(
-        load_prepared(folder, common_task(scans.all), meta, config, NullReporter()),
+        load_prepared(folder, common_task(scans.all), meta, config, NullReporter(), count_sides(scans.all)),
         bytes=scans.bytes,
         sources=tuple(map(summarize_source, scans.train)),
         validation_sources=tuple(map(summarize_source, scans.validation)),
-        report=writer.report(stream.counts),
+        report=writer.report(stream.counts, count_sides(scans.all)),
     )
     warn_about_data(prepared, config, reporter)
     if not prepared.train.samples and prepared.task == "pretrain":  # preparation fails
@@ -170,7 +169,7 @@ def _build_report(data: PreparedData, config: Config, ratios: dict[str, float], 
             **{name: counts[name] for name in _COUNTS},
             first_bad=protocol.BadRow(**counts["first_bad"]) if counts["first_bad"] else None,
             samples_per_epoch=samples,
-            tokens_per_step=config.effective_batch * limit,
+            tokens_per_step=config.effective_batch * data.sequence_len,
             steps_per_epoch=steps,
             full_steps_per_epoch=full_steps,
             total_steps=config.max_steps or config.max_epochs * steps,
@@ -202,7 +201,10 @@ def _add_conversations(
 ) -> None:
     limit, train = report.max_seq_len, data.sequences["train"]
     report.truncated, report.dropped = data.truncated, data.dropped
-    report.truncated_tokens = sum(_count_truncated_tokens(split, limit) for split in splits.values())
+    if data.sides:
+        found = (data.report.get(name, 0) for name in ("equal_pairs", "swapped_pairs"))
+        report.preference = measure_preferences(splits.values(), data.sides, *found)
+    report.truncated_tokens = sum(_count_truncated_tokens(split, limit, data.sides > 0) for split in splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
     report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)
     if config.packing:
@@ -210,11 +212,9 @@ def _add_conversations(
     report.samples = viewer.conversation_samples(train, min(_NUM_SAMPLES, train.samples))
 
 
-def _count_truncated_tokens(split: Split, limit: int) -> int:
+def _count_truncated_tokens(split: Split, limit: int, has_sides: bool) -> int:
     """Tokens of truncated conversations that no sequence has."""
-    tokens = 0
-    for first in range(0, split.documents, _BLOCK_DOCUMENTS):
-        last = min(first + _BLOCK_DOCUMENTS, split.documents)
-        excess = np.diff(split.offsets[first : last + 1]) - limit - 1
-        tokens += int(excess[fit_conversations(split, first, last, limit).truncated].sum())
-    return tokens
+    blocks = (
+        (first, min(first + _BLOCK_DOCUMENTS, split.documents)) for first in range(0, split.documents, _BLOCK_DOCUMENTS)
+    )
+    return sum(int(fit_conversations(split, *block, limit, has_sides).cut.sum()) for block in blocks)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.protocol import LengthBin
+from trainer_core.data.sequences import divide_sides
+from trainer_core.data.token_files import Split
+from trainer_core.protocol import LengthBin, PreferenceCounts
 
 _MAX_BINS: Final = 40
 _BLOCK_VALUES: Final = 1_000_000  # values read at once
+_BLOCK_DOCUMENTS: Final = 1 << 19  # documents whose spans are read at once
 _MAX_HASHES_IN_MEMORY: Final = 4 * 1024 * 1024  # 32 MiB
+_ONE: Final = np.uint64(1)
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -58,6 +62,29 @@ def _bin_edges(shortest: int, longest: int) -> npt.NDArray[np.int64]:
     return edges
 
 
+def measure_preferences(splits: Iterable[Split], sides: int, equal: int, swapped: int) -> PreferenceCounts:
+    """The answers in preferences; `sides`, `equal` and `swapped` as given."""
+    answers, tokens = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for split in splits:
+        for first in range(0, split.documents, _BLOCK_DOCUMENTS):
+            bounds = split.span_offsets[first : first + _BLOCK_DOCUMENTS + 1]
+            lengths = np.diff(split.offsets[first : first + _BLOCK_DOCUMENTS + 1])
+            parts = divide_sides(lengths, split.spans[bounds[0] : bounds[-1]], bounds - bounds[0])
+            trained = np.concatenate([[0], np.cumsum(np.diff(parts[1], axis=1))])
+            answers += (parts[0] > 0).reshape(-1, 2).sum(0)
+            tokens += np.diff(trained[parts[2]]).reshape(-1, 2).sum(0)
+    chosen, rejected = (tokens / np.maximum(answers, 1)).tolist()
+    return PreferenceCounts(
+        sides=sides,
+        chosen=int(answers[0]),
+        rejected=int(answers[1]),
+        chosen_tokens=chosen,
+        rejected_tokens=rejected,
+        equal=equal,
+        swapped=swapped,
+    )
+
+
 # --- duplicates --------------------------------------------------------------------------------------
 
 
@@ -74,16 +101,28 @@ def count_duplicates(*paths: Path) -> int:
     return count
 
 
+def count_swapped(*paths: Path) -> int:
+    """Number of hashes in files that occur in them with another lowest bit; see `encode_batch`."""
+    count = 0
+    for parts in _iter_partitions(*paths):
+        hashes = np.concatenate(parts)
+        count += int(np.isin(hashes ^ _ONE, hashes).sum())
+    return count
+
+
 def count_overlap(train: Path, held_out: Path) -> int:
     """Number of hashes in `held_out` that are also in `train`."""
     return sum(int(np.isin(held, known).sum()) for known, held in _iter_partitions(train, held_out))
 
 
 def _iter_partitions(*paths: Path) -> Iterator[list[Hashes]]:
-    """Hashes of files, one array a file, in parts that fit in memory. Equal hashes are in the same part."""
+    """Hashes of files, one array a file, in parts that fit in memory. Hashes that are equal but for the lowest bit are
+    in the same part."""
     count = -(-sum(path.stat().st_size for path in paths) // (8 * _MAX_HASHES_IN_MEMORY))
     for part in range(count):
-        yield [np.concatenate([block[block % count == part] for block in _iter_blocks(path)]) for path in paths]
+        yield [
+            np.concatenate([block[(block >> _ONE) % count == part] for block in _iter_blocks(path)]) for path in paths
+        ]
 
 
 def _iter_blocks(path: Path) -> Iterator[Hashes]:

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
+from trainer_core.data.column_mapping import Task
+from trainer_core.data.columns import TOOLS_ROLE, Turn
 from trainer_core.data.tokenizing import conversations
 from trainer_core.data.tokenizing.chat_template import ChatTemplate, Piece, Rendering
 from trainer_core.data.tokenizing.encoder import Ids, TextEncoder
@@ -266,7 +267,7 @@ class Codec:
         end_of_text, pad = name_of(self.end_of_text), name_of(self.pad_token_id)
         tokens: dict[str, Any] = {**config.special_tokens, "pad_token": pad}
         if "eos_token" not in tokens or (self._template is not None and "eos_token" not in config.template):
-            tokens["eos_token"] = name_of(self.end_of_turn) if task == "sft" else end_of_text
+            tokens["eos_token"] = end_of_text if task == "pretrain" else name_of(self.end_of_turn)
         if config.template in (conversations.CHATML_TEMPLATE, _chatml_template(self.tokenizer)):
             tokens.setdefault("bos_token", end_of_text)
             tokens["additional_special_tokens"] = [conversations.IM_START, conversations.IM_END]
@@ -282,7 +283,7 @@ class Codec:
             "add_eos_token": self._adds_eos,
             "clean_up_tokenization_spaces": False,
             "traindeck": {
-                "task": task,
+                "task": "pretrain" if task == "pretrain" else "sft",
                 "end_of_text": end_of_text,
                 "now": now,
                 "tokens": config.special_tokens,

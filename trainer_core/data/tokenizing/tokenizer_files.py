@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Tokenizer, processors
 
-from trainer_core.data.columns import Task
+from trainer_core.data.column_mapping import Task
 from trainer_core.data.tokenizing import conversations
 from trainer_core.data.tokenizing.conversations import Thinking
 from trainer_core.messages import TraindeckError
