@@ -2,12 +2,12 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from typing import NamedTuple
 
 from launcher import places
 from launcher.failures import SetupError, tool_error
@@ -20,90 +20,72 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 PRIVATE_PYTHONS = "python"  # folder below that of the state
 
 PROBE_SCRIPT = """
-import sys, struct
-missing = ""
+import json, struct, sys, sysconfig
 try:
-    import venv, ensurepip
+    import ensurepip, venv
+    has_venv = True
 except ImportError:
-    missing = "no-venv"
-try:
-    import sysconfig
-    if sysconfig.get_config_var("Py_GIL_DISABLED"): missing = "free-threaded"
-except ImportError:
-    pass
+    has_venv = False
 base = getattr(sys, "_base_executable", None) or sys.executable
-out = [str(sys.version_info[0]), str(sys.version_info[1]), str(struct.calcsize("P") * 8), missing, base]
-getattr(sys.stdout, "buffer", sys.stdout).write(("TRAINDECK|" + "|".join(out)).encode("utf-8"))
+is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+print(json.dumps([sys.version_info[:2], struct.calcsize("P") * 8, is_free_threaded, has_venv, base]))
 """
 
 
-def try_python(command: "list[str]") -> "tuple[str, str | None]":
-    """Run a candidate. Returns (base executable, None) if it is supported, else ("", reason)."""
+class Interpreter(NamedTuple):
+    """A Python that was tried. `executable`: its base interpreter; `reason`: why it cannot be used, or empty."""
+
+    executable: str
+    version: str
+    reason: str
+
+
+def try_python(path: str) -> Interpreter:
+    """Run a Python to see whether it is supported."""
+    command, env = [path, "-c", PROBE_SCRIPT], clean_env()
     try:
-        output = subprocess.run(
-            [*command, "-c", PROBE_SCRIPT],
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            env=dict(clean_env(), PYTHONUTF8="1"),
-            timeout=30,
-        ).stdout.decode("utf-8", "replace")
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return "", message("launcher.reason.python_not_running", error=type(error).__name__)
-    match = re.search(r"TRAINDECK\|(\d+)\|(\d+)\|(\d+)\|([^|]*)\|(.+)", output)
-    if not match:
-        return "", message("launcher.reason.python_no_answer")
-    version = (int(match.group(1)), int(match.group(2)))
-    name = "{}.{}".format(*version)
-    if version < OLDEST_PYTHON:
-        return "", message("launcher.reason.python_too_old", version=name)
-    if version > NEWEST_PYTHON:
-        return "", message("launcher.reason.python_too_new", version=name)
-    if match.group(3) != "64":
-        return "", message("launcher.reason.python_not_64_bit", version=name, bits=match.group(3))
-    if match.group(4) == "free-threaded":
-        return "", message("launcher.reason.python_free_threaded", version=name)
-    if match.group(4) and not find_uv():  # uv needs no venv
-        return "", message("launcher.reason.python_without_venv", version=name)
-    return match.group(5).strip(), None
+        output = subprocess.run(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=env, timeout=30).stdout
+        version, bits, is_free_threaded, has_venv, base = json.loads(output.decode("ascii").splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        return Interpreter("", "", message("launcher.reason.python_not_running", error=type(error).__name__))
+    name, reason = "{}.{}".format(*version), ""
+    if not OLDEST_PYTHON <= tuple(version) <= NEWEST_PYTHON or bits != 64 or is_free_threaded:
+        shown = name + "t" * is_free_threaded
+        reason = message("launcher.reason.python_unsupported", version=shown, bits=bits)
+    elif not has_venv and not find_uv():  # uv needs no venv
+        reason = message("launcher.reason.python_without_venv", version=name)
+    return Interpreter(base, name, reason)
 
 
-def private_pythons() -> "list[Path]":
+def private_pythons() -> "list[str]":
     """Pythons that uv installed for this copy of Traindeck."""
     program = "python.exe" if WINDOWS else "bin/python3"
-    return sorted((places.STATE_FOLDER / PRIVATE_PYTHONS).glob("cpython-3*/" + program), reverse=True)
+    found = (places.STATE_FOLDER / PRIVATE_PYTHONS).glob("cpython-3*/" + program)
+    return sorted(map(str, found), reverse=True)
 
 
-def python_candidates() -> "Iterator[list[str]]":
-    """Commands that may start a supported Python, most likely first, as argument lists."""
-    yield [sys.executable]
-    found = [*private_pythons(), *pythons_on_path(), *pythons_of_uv()]
-    for pattern in (
-        ".pyenv/versions/3.1*/bin/python3",
-        ".pyenv/pyenv-win/versions/3.1*/python.exe",
-        "AppData/Local/Programs/Python/Python31*/python.exe",
-        "*conda3/bin/python3",
-        "*conda3/python.exe",
-    ):
-        found += sorted(Path.home().glob(pattern), reverse=True)
-    for path in found:
-        yield [str(path)]
+def python_candidates() -> "Iterator[str]":
+    """Paths of what may be a supported Python, most likely first."""
+    yield sys.executable
+    for path in [*private_pythons(), *(pythons_of_uv() or pythons_on_path())]:
+        # Of the Microsoft Store: a placeholder, which opens it, or a Python that writes to other folders.
+        if "windowsapps" not in path.lower():
+            yield path
 
 
-def pythons_on_path() -> "list[Path]":
+def pythons_on_path() -> "list[str]":
     versions = [f"python3.{minor}" for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1)]
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     paths = [folder / (name + ".exe" * WINDOWS) for name in [*versions, "python3", "python"] for folder in folders]
-    return [path for path in paths if path.exists()]
+    return [str(path) for path in paths if path.exists()]
 
 
-def pythons_of_uv() -> "list[Path]":
-    """Pythons that uv knows: in the registry of Windows, of the Microsoft Store, its own."""
-    uv = find_uv()
-    command = [uv, "python", "list", "--only-installed", "--no-python-downloads", "--output-format", "json"]
+def pythons_of_uv() -> "list[str]":
+    """Pythons that uv finds: on PATH, in the registry of Windows, its own. Empty without uv."""
+    command = [find_uv(), "python", "list", "--only-installed", "--no-python-downloads", "--output-format", "json"]
     try:
         done = subprocess.run(command, env=uv_environment({}), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, timeout=60)
-        return [Path(entry["path"]) for entry in json.loads(done.stdout.decode("utf-8")) if entry.get("path")]
+        return [entry["path"] for entry in json.loads(done.stdout.decode("utf-8")) if entry.get("path")]
     except (OSError, ValueError, KeyError, subprocess.SubprocessError):
         return []
 
@@ -114,45 +96,38 @@ def find_python(chosen: str = "", version: str = "") -> str:
     Installs one where none is found. Raises SetupError with the reason for each candidate.
     """
     rejected: dict[str, str] = {}
-    for command in [[chosen]] if chosen else python_candidates():
-        shown = " ".join(command)
-        if shown in rejected:
+    for path in [chosen] if chosen else python_candidates():
+        if path in rejected:
             continue
-        # The placeholder in WindowsApps is not Python: it opens the Store.
-        if "\\windowsapps\\" in command[0].lower() and command[0] != sys.executable and not chosen:
-            rejected[shown] = message("launcher.reason.store_placeholder")
-            continue
-        executable, reason = try_python(command)
-        if reason is None and version and not is_version(executable, version):
+        python = try_python(path)
+        reason = python.reason
+        if not reason and version not in ("", python.version):
             reason = message("launcher.reason.other_python")
-        if reason is None:
-            log(f"Python: {executable}. Rejected: {rejected}")
-            return executable
-        rejected[shown] = reason
-    found = [message("launcher.rejected_python", path=shown, reason=reason) for shown, reason in rejected.items()]
+        if not reason:
+            log(f"Python: {python.executable}. Rejected: {rejected}")
+            return python.executable
+        rejected[path] = reason
+    found = [message("launcher.rejected_python", path=path, reason=reason) for path, reason in rejected.items()]
     if chosen:
         raise SetupError("\n".join([message("launcher.chosen_python"), *found, message("launcher.advice.python")]))
+    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
+    failure = "\n".join([message("launcher.no_python"), *found, advice])
     if find_uv():
-        return install_python(version or "3.12", found)
-    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
-    raise SetupError("\n".join([message("launcher.no_python"), *found, advice]))
+        return install_python(version or "3.12", failure)
+    raise SetupError(failure)
 
 
-def is_version(executable: str, version: str) -> bool:
-    command = [executable, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    return subprocess.run(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL).stdout.decode().strip() == version
+def install_python(version: str, failure: str) -> str:
+    """Let uv install a Python below Traindeck's folder, for nobody else. A mirror: UV_PYTHON_INSTALL_MIRROR.
 
-
-def install_python(version: str, rejected: "list[str]") -> str:
-    """Let uv install a Python below Traindeck's folder, for nobody else. A mirror: UV_PYTHON_INSTALL_MIRROR."""
+    `failure`: why none was found, for the error.
+    """
     folder = places.STATE_FOLDER / PRIVATE_PYTHONS
-    command = [find_uv(), "python", "install", "--no-bin", "--no-registry", "--install-dir", str(folder)]
+    command = [find_uv(), "python", "install", "--no-bin", "--no-registry", "--install-dir", str(folder), version]
     env = uv_environment(configured_sources().variables)
-    code, output = run_logged([*command, version], message("launcher.activity.get_python"), env=env)
-    for private in private_pythons() if not code else []:
-        executable, reason = try_python([str(private)])
-        if reason is None and is_version(executable, version):
-            return executable
-    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
-    failed = tool_error(message("launcher.python_not_installed"), output)
-    raise SetupError("\n".join([message("launcher.no_python"), *rejected, str(failed), advice]), failed.code)
+    code, output = run_logged(command, message("launcher.activity.get_python"), env=env)
+    for path in private_pythons() if not code else []:
+        python = try_python(path)
+        if not python.reason and python.version == version:
+            return python.executable
+    raise tool_error("\n".join([failure, message("launcher.python_not_installed")]), output)

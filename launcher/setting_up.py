@@ -36,10 +36,10 @@ UNPACKED_FACTOR = 2.5  # bytes on disk for each byte of a wheel: of torch 2.13 a
 
 def python_problem(env: Environment, chosen: str) -> "str | None":
     """Return why the Python of the environment must be replaced, or None."""
-    base, reason = try_python([str(env.python)])
-    if reason:
-        return message("launcher.reason.unusable_python", reason=reason)
-    if chosen and Path(find_python(chosen)).resolve() != Path(base).resolve():
+    python = try_python(str(env.python))
+    if python.reason:
+        return message("launcher.reason.unusable_python", reason=python.reason)
+    if chosen and Path(find_python(chosen)).resolve() != Path(python.executable).resolve():
         return message("launcher.reason.other_python")
     return None
 

@@ -256,15 +256,16 @@ def test_a_pending_update_that_is_no_longer_required_is_deleted(project: Updated
 
 
 def test_another_python_replaces_the_environment(project: UpdatedProject) -> None:
-    own = Path(try_python([sys.executable])[0]).resolve()
-    bases = (try_python(command)[0] for command in python_candidates())
-    other = next((base for base in bases if base and Path(base).resolve() != own), None)
+    own = Path(try_python(sys.executable).executable).resolve()
+    found = (try_python(path) for path in python_candidates())
+    usable = (python.executable for python in found if not python.reason)
+    other = next((path for path in usable if Path(path).resolve() != own), None)
     if other is None:
         pytest.skip("needs a second Python")
     done = project.run("setup", "--python", other)
     assert done.returncode == 0, done.stderr
     assert "another Python was chosen" in done.stderr
-    assert Path(try_python([str(project.venv / "bin" / "python")])[0]).resolve() == Path(other).resolve()
+    assert Path(try_python(str(project.venv / "bin" / "python")).executable).resolve() == Path(other).resolve()
     assert project.small_is("1.0")
     assert b".venv.new" not in (project.venv / "pyvenv.cfg").read_bytes()
     assert project.run("train").stderr == ""

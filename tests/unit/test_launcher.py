@@ -66,8 +66,8 @@ def fake_python(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def set_candidates(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
-    monkeypatch.setattr(pythons, "python_candidates", lambda: iter(commands))
+def set_candidates(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
+    monkeypatch.setattr(pythons, "python_candidates", lambda: iter(paths))
 
 
 # --- Python --------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_the_first_usable_python_is_selected(fake_python: Callable[..., str], mo
     broken_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
     silent = fake_python("python3.12", instead="exit 0")
     working = fake_python("python3.11")
-    set_candidates(monkeypatch, [broken_shim], [silent], [working])
+    set_candidates(monkeypatch, broken_shim, silent, working)
     assert Path(pythons.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -99,23 +99,23 @@ def test_each_rejected_python_is_listed_with_reason_and_remedy(
 ) -> None:
     set_candidates(
         monkeypatch,
-        [fake_python("old", "sys.version_info = (3, 10, 4)")],
-        [fake_python("new", "sys.version_info = (3, 14, 0)")],
-        [fake_python("bare", "sys.modules['ensurepip'] = None")],
-        [fake_python("narrow", "import struct; struct.calcsize = lambda _: 4")],
-        [fake_python("broken", instead="exit 1")],
-        ["/nowhere/python"],
+        fake_python("old", "sys.version_info = (3, 10, 4)"),
+        fake_python("new", "sys.version_info = (3, 14, 0)"),
+        fake_python("bare", "sys.modules['ensurepip'] = None"),
+        fake_python("narrow", "import struct; struct.calcsize = lambda _: 4"),
+        fake_python("broken", instead="exit 1"),
+        "/nowhere/python",
     )
     with pytest.raises(failures.SetupError) as error:
         pythons.find_python()
     text = str(error.value)
     for line in (
-        "old: Python 3.10 is too old",
-        "new: Python 3.14 is too new",
+        "old: Python 3.10 (64-bit) is not supported",
+        "new: Python 3.14 (64-bit) is not supported",
         "bare: Python 3.11 has no venv module. On Debian and Ubuntu: sudo apt install python3-venv".replace(
             "3.11", "{}.{}".format(*sys.version_info)
         ),
-        "32-bit build",
+        "(32-bit) is not supported",
         "broken: does not run",
         "/nowhere/python: does not run",
         "Install",
@@ -124,34 +124,19 @@ def test_each_rejected_python_is_listed_with_reason_and_remedy(
 
 
 @requires_posix
-def test_the_microsoft_store_placeholder_is_never_run(
-    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_every_python_on_the_path_is_a_candidate_but_those_of_the_microsoft_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    marker = tmp_path / "executed"
-    stub = fake_python("C:\\Users\\x\\AppData\\Local\\Microsoft\\WindowsApps\\python.exe", instead=f"touch '{marker}'")
-    set_candidates(monkeypatch, [stub])
-    with pytest.raises(failures.SetupError, match="Microsoft Store placeholder"):
-        pythons.find_python()
-    assert not marker.exists()
-
-
-@requires_posix
-def test_a_candidate_can_have_arguments(fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = fake_python("py launcher", instead=f'[ "$1" = -3.12 ] || exit 9\nshift\nexec "{sys.executable}" "$@"')
-    set_candidates(monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
-    assert pythons.find_python()
-
-
-@requires_posix
-def test_every_python_on_the_path_is_a_candidate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "python3").touch()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
-    candidates = list(pythons.python_candidates())
-    assert candidates[0] == [sys.executable]
-    assert [str(tmp_path / "a" / "python3")] in candidates
-    assert [str(tmp_path / "b" / "python3")] in candidates
+    folders = [tmp_path / "a", tmp_path / "Microsoft" / "WindowsApps", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "python3").touch()
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, folders)))
+    assert list(pythons.python_candidates()) == [
+        sys.executable,
+        str(folders[0] / "python3"),
+        str(folders[2] / "python3"),
+    ]
 
 
 def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
