@@ -12,6 +12,7 @@
 The code is in launcher/, whose __init__.py explains the limits of its syntax.
 """
 
+import argparse
 import contextlib
 import importlib.util
 import os
@@ -28,18 +29,16 @@ if "launcher" not in sys.modules:
     spec.loader.exec_module(sys.modules["launcher"])
 
 from launcher import places
-from launcher.choices import get_choices, setup_reason
+from launcher.choices import get_choices, parse_options
 from launcher.environment import current_environment, new_environment
 from launcher.failures import SetupError
-from launcher.locking import setup_lock
 from launcher.messages import EVENTS, emit, message, print_and_log, print_message
 from launcher.mirrors import measure_mirrors
-from launcher.moving import repair_python
 from launcher.packing import pack
 from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
-from launcher.starting import exec_command, run_checks, start_window
+from launcher.starting import exec_command, start_window
 from launcher.updating import ensure_environment, ensure_window, go_back, recover_switch, update_in_window
 
 
@@ -50,17 +49,9 @@ def main(argv: "list[str]") -> int:
             stream.reconfigure(errors="replace")  # code page 1252 cannot show Chinese paths
     with contextlib.suppress(OSError):  # train_gpu.bat changes the folder; paths are relative to the previous one
         os.chdir(os.environ.pop("TRAINDECK_CALLED_FROM", "."))
-    command = argv[0] if argv else ""
-    if command in ("--help", "-h"):
-        # The trainer's own help follows.
-        called = "train_gpu.bat" if places.WINDOWS else "./train_gpu.sh"
-        print((__doc__ or "").split("\n\n")[1].replace("train_gpu.py", called) + "\n", flush=True)
-    if command == "setup" and "json" in argv:
-        send_events_to_stdout()
     code, failure = 0, ""
     try:
-        own = {"uninstall": uninstall, "pack": pack}
-        code = own[command](argv[1:]) if command in own else start(command, argv)
+        code = run(argv[0] if argv else "", argv)
     except SetupError as error:
         code, failure = error.code, str(error)
         print_and_log(message("launcher.error", error=error))
@@ -75,47 +66,54 @@ def main(argv: "list[str]") -> int:
     return code
 
 
-def send_events_to_stdout() -> None:
-    """Send events of the setup to the window, and everything else that is printed to stderr."""
-    EVENTS.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    os.dup2(2, 1)
-
-
-def start(command: str, argv: "list[str]") -> int:
+def run(command: str, argv: "list[str]") -> int:
     """Set up if anything has changed, then start."""
+    if command == "uninstall":
+        return uninstall(argv[1:])
+    if command == "shortcut":
+        return make_shortcut()
+    options = parse_options(argv[1:]) if command == "setup" else None
+    if options and options.output == "json":  # events go to the window, and everything else that is printed to stderr
+        EVENTS.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+        os.dup2(2, 1)
     before = current_environment().folder
-    choices = get_choices(argv[1:] if command == "setup" else None)
-    dev = command == "test" or (command == "setup" and "--dev" in argv)
-    if new_environment().folder.exists() or not before.exists():
-        with setup_lock():
-            recover_switch()
-    repair_python(current_environment())
-    if sys.version_info < OLDEST_PYTHON and setup_reason(current_environment(), choices, dev):
+    choices = get_choices(options)
+    recover_switch()
+    if sys.version_info < OLDEST_PYTHON:
         return exec_command([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
-    if "--mirrors" in argv[1:] and command == "setup":
-        measure_mirrors()
-        return 0
-    if "--back" in argv[1:] and command == "setup":
-        go_back()
-        return start_window() if "--open" in argv else 0
+    current_environment().repair_python()
+    if command == "pack":
+        return pack(argv[1:])
+    if options:
+        return run_setup(options, choices, before)
     if not argv:
         update = update_in_window(choices)
         if ensure_window(choices) or update:
             return start_window(update or "")
-    as_wanted = ensure_environment(choices, dev, requested=command == "setup")
-    if command == "setup":
-        if as_wanted:
-            print_message(message("launcher.ready", version=current_environment().torch_version()))
-            if before != current_environment().folder and before.exists():
-                print_and_log(message("launcher.unused_packages", folder=before))
-        return 0
-    if command == "shortcut":
-        return make_shortcut()
+    needs_tools = command == "test" and not current_environment().state.get("dev")
+    ensure_environment(choices, dev=command == "test", requested=needs_tools)
+    start = [str(current_environment().python), "-P"]
     if command == "test":
-        return run_checks(argv[1:])
-    return (
-        exec_command([str(current_environment().python), "-P", "-m", "trainer_core", *argv]) if argv else start_window()
-    )
+        return exec_command([*start, str(places.ROOT / "tests" / "checks.py"), *argv[1:]])
+    if command in ("--help", "-h"):
+        # The trainer's own help follows.
+        called = "train_gpu.bat" if places.WINDOWS else "./train_gpu.sh"
+        print((__doc__ or "").split("\n\n")[1].replace("train_gpu.py", called) + "\n", flush=True)
+    return exec_command([*start, "-m", "trainer_core", *argv]) if argv else start_window()
+
+
+def run_setup(options: argparse.Namespace, choices: "dict[str, str]", before: Path) -> int:
+    """Command `setup`. `before`: the environment before these options."""
+    if options.mirrors:
+        measure_mirrors()
+    elif options.back:
+        go_back()
+        return start_window() if options.open else 0
+    elif ensure_environment(choices, options.dev, requested=True):
+        print_message(message("launcher.ready", version=current_environment().torch_version()))
+        if before != current_environment().folder and before.exists():
+            print_and_log(message("launcher.unused_packages", folder=before))
+    return 0
 
 
 if __name__ == "__main__":

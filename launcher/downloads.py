@@ -8,16 +8,17 @@ import re
 import ssl
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launcher.failures import SetupError
-from launcher.messages import log, message
+from launcher import places
+from launcher.failures import SetupError, mirror_advice
+from launcher.messages import emit, log, message
 from launcher.places import WINDOWS
+from launcher.processes import show_activity
 
 CONNECTIONS = 4
 CHUNK_BYTES = 1 << 18
@@ -27,120 +28,136 @@ RATE_WINDOW_S = 5.0
 TRUSTED_HOSTS: "set[str]" = set()  # without a valid certificate
 
 
-class RemoteFile(NamedTuple):
-    """A file to download. `sha256` is empty where the index has none."""
+class Package(NamedTuple):
+    """A package and its file, which may be on this machine. `sha256` is empty and `size` 0 where the index has none."""
 
     name: str
+    version: str
+    file: str
     url: str
     size: int
     sha256: str
 
+    def is_local(self) -> bool:
+        return self.url.startswith("file:")
+
+    def path(self) -> Path:
+        """The file, after its download."""
+        return local_path(self.url) if self.is_local() else places.DOWNLOADS / self.file
+
+    def part(self) -> Path:
+        """The file during its download."""
+        return places.DOWNLOADS / (self.file + ".part")
+
+    def received(self) -> int:
+        """Bytes of the file that are there."""
+        for path in (self.path(), self.part()):
+            with contextlib.suppress(OSError):
+                return path.stat().st_size
+        return 0
+
 
 class Downloads:
-    """Downloads into a folder, in threads.
+    """Downloads of packages, in threads that end with the context."""
 
-    `received`: bytes of the files that are there, for display. `rate()`: bytes per second, 0 at first.
-    """
-
-    def __init__(self, folder: Path, files: "list[RemoteFile]") -> None:
-        self.folder, self.files = folder, files
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
+    def __init__(self, packages: "list[Package]") -> None:
+        places.DOWNLOADS.mkdir(parents=True, exist_ok=True)
+        self._remote = [package for package in packages if not package.is_local()]
         self._stopped = threading.Event()
         self._pool = ThreadPoolExecutor(CONNECTIONS)
         self._samples: list[tuple[float, int]] = []
-        self.received = sum(self._size_of(file) for file in files)
-        self.current = ""
-        self.futures: dict[str, Future[Path]] = {file.name: self._pool.submit(self._fetch, file) for file in files}
+        self._started = self._shown = time.monotonic()
+        self._futures: dict[str, Future[None]] = {one.file: self._pool.submit(self._fetch, one) for one in self._remote}
 
     def __enter__(self) -> "Downloads":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        for future in self.futures.values():
+        for future in self._futures.values():
             future.cancel()
         self._pool.shutdown()
 
-    def rate(self) -> float:
-        now = time.monotonic()
-        with self._lock:
-            self._samples = [sample for sample in self._samples if now - sample[0] <= RATE_WINDOW_S]
-            first = min((sample[0] for sample in self._samples), default=now)
-            total = sum(count for _, count in self._samples)
-        return total / max(now - first, 1.0)
-
-    def _part(self, file: RemoteFile) -> Path:
-        return self.folder / (file.name + ".part")
-
-    def _size_of(self, file: RemoteFile) -> int:
-        for path in (self.folder / file.name, self._part(file)):
-            with contextlib.suppress(OSError):
-                return path.stat().st_size
-        return 0
-
-    def _fetch(self, file: RemoteFile) -> Path:
-        """Return the complete file. Raises SetupError after repeated failures or for wrong content."""
-        target, part = self.folder / file.name, self._part(file)
-        if target.exists():
-            return target
-        failures = 0
+    def wait_for(self, packages: "list[Package]") -> "list[Path]":
+        """Show the progress until these are there, and return their files. The first error of any file is raised."""
+        emit("stage", stage="download", text=message("launcher.activity.download"))
+        names = [package.file for package in packages if package.file in self._futures]
         while True:
-            before = self._size_of(file)
+            pending = [name for name in names if not self._futures[name].done()]
+            for future in self._futures.values():
+                if future.done():
+                    future.result()
+            self._show_progress(pending[0] if pending else "")
+            if not pending:
+                return [package.path() for package in packages]
+            with contextlib.suppress(Exception):
+                self._futures[pending[0]].exception(timeout=0.25)
+
+    def _show_progress(self, file: str) -> None:
+        now, done = time.monotonic(), sum(package.received() for package in self._remote)
+        total = sum(package.size for package in self._remote)
+        self._samples = [sample for sample in self._samples if now - sample[0] <= RATE_WINDOW_S] + [(now, done)]
+        since, before = self._samples[0]
+        rate = max(done - before, 0) / max(now - since, 1.0)
+        eta_s = round(max(total - done, 0) / rate) if rate else None
+        emit("progress", done=done, total=total, rate=round(rate) or None, eta_s=eta_s, file=file)
+        if file and now - self._shown >= 1:
+            self._shown = now
+            amount = message("launcher.amount", done=done / 1e6, total=total / 1e6, rate=rate / 1e6)
+            show_activity(message("launcher.activity.download"), now - self._started, amount)
+
+    def _fetch(self, package: Package) -> None:
+        """Complete the file. Raises SetupError after repeated failures or for wrong content."""
+        failures = 0
+        while not package.path().exists():
+            before = package.received()
             try:
-                self._receive(file, part)
-                break
+                self._receive(package)
+                verify(package)
             except (OSError, ValueError) as error:  # URLError, timeouts and broken connections are OSErrors
                 if getattr(error, "errno", None) == 28:
                     raise
-                failures = 1 if self._size_of(file) > before else failures + 1
-                log(f"{file.url}: {error!r}, attempt {failures}")
-                refused = isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 407)
-                if failures >= ATTEMPTS or refused:
-                    raise SetupError(message("launcher.not_downloaded", name=file.name, error=error)) from error
+                failures = 1 if package.received() > before else failures + 1
+                log(f"{package.url}: {error!r}, attempt {failures}")
+                code = getattr(error, "code", 0)  # of HTTP
+                if code == 416:  # there is no more than what was received
+                    package.part().unlink()
+                if failures >= ATTEMPTS or code in (401, 403, 404, 407):
+                    text = message("launcher.not_downloaded", name=package.file, error=error, mirror=mirror_advice())
+                    raise SetupError(text) from error
                 if self._stopped.wait(min(2.0 ** (failures - 1) / 2, 15)):
                     raise SetupError(message("launcher.interrupted")) from error
-        self._verify(file, part)
-        part.replace(target)
-        return target
 
-    def _receive(self, file: RemoteFile, part: Path) -> None:
+    def _receive(self, package: Package) -> None:
         """Append what is missing. Raises OSError if the connection breaks."""
-        have = part.stat().st_size if part.exists() else 0
-        if file.size and have == file.size:
+        have = package.received()
+        if package.size and have == package.size:
             return
-        with open_url(file.url, {"Range": f"bytes={have}-"} if have else {}) as answer:
-            continued = have and answer.status == 206
-            if have and not continued:
-                self._count(-have)  # the server sends the whole file again
+        with open_url(package.url, {"Range": f"bytes={have}-"} if have else {}) as answer:
             expected = answer.headers.get("Content-Length")
-            self.current = file.name
-            with part.open("ab" if continued else "wb") as out:
-                got = 0
+            got = 0
+            with package.part().open("ab" if answer.status == 206 else "wb") as out:  # 200: the whole file again
                 while not self._stopped.is_set():
                     chunk = answer.read(CHUNK_BYTES)
                     if not chunk:
                         break
                     out.write(chunk)
                     got += len(chunk)
-                    self._count(len(chunk))
         if self._stopped.is_set() or (expected and got < int(expected)):
             raise OSError(f"{got} of {expected} bytes received")
 
-    def _count(self, count: int) -> None:
-        with self._lock:
-            self.received += count
-            self._samples.append((time.monotonic(), max(count, 0)))
 
-    def _verify(self, file: RemoteFile, part: Path) -> None:
-        digest = hashlib.sha256()
-        with part.open("rb") as content:
-            for chunk in iter(lambda: content.read(1 << 20), b""):
-                digest.update(chunk)
-        if file.sha256 and digest.hexdigest() != file.sha256:
-            self._count(-part.stat().st_size)
-            part.unlink()
-            raise SetupError(message("launcher.wrong_download", name=file.name, url=without_password(file.url)))
+def verify(package: Package) -> None:
+    """Check the hash of a file that was received, and give it its name. Raises SetupError."""
+    part, digest = package.part(), hashlib.sha256()
+    with part.open("rb") as content:
+        for chunk in iter(lambda: content.read(1 << 20), b""):
+            digest.update(chunk)
+    if package.sha256 and digest.hexdigest() != package.sha256:
+        part.unlink()
+        url = without_password(package.url)
+        raise SetupError(message("launcher.wrong_download", name=package.file, url=url))
+    part.replace(package.path())
 
 
 def use_settings(variables: "dict[str, str]", trusted_hosts: "list[str]") -> None:
@@ -166,30 +183,24 @@ def without_password(url: str) -> str:
     return re.sub(r"^(\w+://)[^/@]*@", r"\1", url)
 
 
-def remote_size(url: str) -> int:
-    """Size of a file that its index does not tell; 0 if unknown."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme == "file":
-        return local_path(url).stat().st_size
-    with contextlib.suppress(OSError, ValueError), open_url(url, {"Range": "bytes=0-0"}) as answer:
-        total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-        return int(total or answer.headers.get("Content-Length") or 0)
-    return 0
-
-
 def local_path(url: str) -> Path:
     """Path of a file:// URL."""
     path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
     return Path(path.lstrip("\\") if WINDOWS and re.match(r"\\+\w:", path) else path)
 
 
-def measure_rate(url: str, seconds: float = 4.0) -> float:
-    """Bytes per second from the start of a file; 0 if it does not answer."""
-    started, got = time.monotonic(), 0
-    with contextlib.suppress(OSError, ValueError), open_url(url, {}) as answer:
-        while time.monotonic() - started < seconds:
-            chunk = answer.read(1 << 16)
-            if not chunk:
-                break
-            got += len(chunk)
-    return got / max(time.monotonic() - started, 0.001)
+def with_sizes(packages: "list[Package]") -> "list[Package]":
+    """Fill in sizes that the index did not tell."""
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda one: one if one.size else one._replace(size=find_size(one)), packages))
+
+
+def find_size(package: Package) -> int:
+    """Size of a file; 0 if its server does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        if package.is_local():
+            return package.path().stat().st_size
+        with open_url(package.url, {"Range": "bytes=0-0"}) as answer:
+            total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+            return int(total or answer.headers.get("Content-Length") or 0)
+    return 0

@@ -1,14 +1,18 @@
 """Virtual environments of Traindeck, with a state file of their setup."""
 
+import contextlib
 import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
-from launcher.messages import message
+from launcher.messages import message, print_and_log
 from launcher.places import WINDOWS, environment_home, read_json, write_json
+from launcher.pythons import find_python
 
 
 class Environment:
@@ -19,14 +23,15 @@ class Environment:
         self.programs = folder / ("Scripts" if WINDOWS else "bin")
         self.python = self.programs / ("python.exe" if WINDOWS else "python")
         self.state_file = folder / "traindeck.json"
+        self.config_file = folder / "pyvenv.cfg"
 
     @property
     def state(self) -> "dict[str, Any]":
         """Content of the state file. `complete` is set after verification."""
         return read_json(self.state_file)
 
-    def write_state(self, state: "dict[str, Any]") -> None:
-        write_json(self.state_file, state)
+    def update_state(self, **changes: object) -> None:
+        write_json(self.state_file, dict(self.state, **changes))
 
     @property
     def site_packages(self) -> Path:
@@ -35,22 +40,22 @@ class Environment:
 
     def torch_version(self) -> str:
         """torch.__version__ with its build tag, without importing torch; empty if not installed."""
-        try:
-            text = (self.site_packages / "torch" / "version.py").read_text(encoding="utf-8")
-        except OSError:
-            return ""
-        match = re.search(r"^__version__ *= *['\"](.+?)['\"]", text, re.MULTILINE)
-        return match.group(1) if match else ""
+        return find_in(self.site_packages / "torch" / "version.py", r"^__version__ *= *['\"](.+?)['\"]")
 
-    def incomplete_package(self) -> str:
-        """Name of a package whose installation was interrupted, or empty: INSTALLER is written last."""
-        infos = self.site_packages.glob("*.dist-info")
-        return next((info.name for info in infos if not (info / "INSTALLER").exists()), "")
+    def installed_versions(self) -> "dict[str, str]":
+        """Versions of completely installed packages by normalized name."""
+        names = [info.parent.name[: -len(".dist-info")] for info in self.site_packages.glob("*.dist-info/INSTALLER")]
+        return {normalize(name.rpartition("-")[0]): name.rpartition("-")[2] for name in names}
 
-    def pip_problem(self) -> "str | None":
-        """Return why its pip cannot be used, or None: ensurepip may have been interrupted."""
-        whole_pip = next(iter(self.site_packages.glob("pip-*.dist-info/INSTALLER")), None)
-        return None if whole_pip else message("launcher.reason.no_pip")
+    def incomplete_packages(self) -> "list[Path]":
+        """What describes packages whose installation was interrupted: INSTALLER is written last."""
+        return [info for info in self.site_packages.glob("*.dist-info") if not (info / "INSTALLER").exists()]
+
+    def remove_incomplete_packages(self) -> None:
+        """Forget packages whose installation was interrupted, so that they are installed again."""
+        for info in self.incomplete_packages():
+            print_and_log(message("launcher.reason.half_installed", name=info.name), indent="  ")
+            shutil.rmtree(str(info), ignore_errors=True)
 
     def python_version(self) -> str:
         """The Python version, found by running it; empty if it is missing or broken."""
@@ -65,22 +70,51 @@ class Environment:
 
     def recorded_version(self) -> str:
         """The Python version that pyvenv.cfg names, such as 3.12; empty if it is missing."""
-        match = re.search(r"^version(?:_info)? = (\d+\.\d+)", self._config(), re.MULTILINE)
-        return match.group(1) if match else ""
+        return find_in(self.config_file, r"^version(?:_info)? = (\d+\.\d+)")
 
-    def has_config_line(self, words: str) -> bool:
-        """Whether pyvenv.cfg has a line that starts with `words`."""
-        return any(line.startswith(words) for line in self._config().splitlines())
-
-    def _config(self) -> str:
-        try:
-            return (self.folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+    def is_relocatable(self) -> bool:
+        """Whether uv made it, so that its scripts also work in a copy and after a rename."""
+        return bool(find_in(self.config_file, r"^relocatable = (true)"))
 
     def is_usable(self) -> bool:
         """Whether setup has completed and the environment is still intact."""
-        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_package())
+        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_packages())
+
+    def repair_python(self) -> None:
+        """Use another Python of the same version if its own is not there: the folder was moved. Raises SetupError.
+
+        pyvenv.cfg and, except on Windows, a link name the Python. Everything else in an environment is relative.
+        """
+        version = self.recorded_version()
+        if not version or not self.state.get("window") or self.python_version():
+            return
+        started = time.monotonic()
+        python = find_python(version=version)
+        home = re.sub(r"[/\\][^/\\]*$", "", python)
+        text = self.config_file.read_text(encoding="utf-8")
+        part = self.config_file.with_suffix(".part")
+        part.write_text(re.sub(r"(?m)^home = .*$", lambda _: f"home = {home}", text), encoding="utf-8")
+        part.replace(self.config_file)
+        if not WINDOWS:
+            with contextlib.suppress(FileNotFoundError):
+                self.python.unlink()
+            self.python.symlink_to(python)
+        seconds = time.monotonic() - started
+        print_and_log(message("launcher.moved", folder=self.folder, python=python, seconds=seconds))
+
+
+def normalize(name: str) -> str:
+    """Name of a package as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def find_in(file: Path, pattern: str) -> str:
+    """The first group of the first match in a file; empty without one."""
+    try:
+        match = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        match = None
+    return match.group(1) if match else ""
 
 
 def current_environment() -> Environment:

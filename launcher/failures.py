@@ -4,7 +4,7 @@ import re
 import shutil
 
 from launcher import places
-from launcher.messages import message
+from launcher.messages import EVENTS, message
 from launcher.places import environment_home
 
 
@@ -36,19 +36,22 @@ KNOWN_FAILURES = (
 )
 
 
+def mirror_advice() -> str:
+    """How to use a mirror: by a button of the window, if it has started this setup, or by a command."""
+    return message("launcher.advice.mirror_button" if EVENTS else "launcher.advice.mirror_command")
+
+
 def tool_error(what: str, output: str, code: int = 1) -> SetupError:
     """Return an error with the last lines of a tool's output and, for a known failure, advice."""
-    if any(
-        shutil.disk_usage(str(place)).free < 50_000_000 for place in (places.ROOT, environment_home()) if place.exists()
-    ):
+    disks = [str(place) for place in (places.ROOT, environment_home()) if place.exists()]
+    if any(shutil.disk_usage(disk).free < 50_000_000 for disk in disks):
         output += "\nNo space left on device"  # ensurepip does not report it
     known = [found[1:] for found in KNOWN_FAILURES if re.search(found[0], output, re.IGNORECASE)]
     key, code = known[0] if known else ("", code)
     lines = output.strip().splitlines()
-    errors = [line for line in lines if re.match(r"ERROR|\w*Error:", line)]
-    last = (errors or lines)[-4:]
+    last = ([line for line in lines if re.match(r"ERROR|\w*Error:", line)] or lines)[-4:]
     advice = [message(key)] if key else []
-    indented = ["    " + line for line in last]
-    text = "\n".join([what, *indented, *advice, message("launcher.full_log", log=places.LOG)])
-    cause = [*last, *advice][-1:]
-    return SetupError(text, code, " ".join([what, *cause]))
+    advice += [mirror_advice()] if key == "launcher.advice.network" else []
+    log_hint = message("launcher.full_log", log=places.LOG)
+    text = "\n".join([what, *("    " + line for line in last), *advice, log_hint])
+    return SetupError(text, code, " ".join([what, *(advice or last[-1:])]))

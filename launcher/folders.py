@@ -1,47 +1,60 @@
-"""Renames and deletes environments, even the one that runs this code.
+"""Copies, renames and deletes environments, even the one that runs this code.
 
 On Windows a running program cannot be deleted and blocks renaming its folder, but it can be renamed itself: it is moved
 to another folder first.
 """
 
 import contextlib
-import itertools
 import os
 import shutil
 import time
+import uuid
 from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment
-from launcher.environment_processes import processes_using
 from launcher.places import WINDOWS
+from launcher.running import processes_using
 
-MOVE_COUNTER = itertools.count()
+LOADABLE_SUFFIXES = (".dll", ".pyd", ".exe")
+RENAME_ATTEMPTS = 30
 
 
-def move_running_programs(env: Environment, keep_copies: bool) -> None:
-    """Move the Python programs out of the environment; `keep_copies` leaves copies in their place."""
+def clone_environment(old: Environment, new: Environment) -> None:
+    """Link or copy all files except the state file. Hard links need no disk space.
+
+    pip, uv and Python replace files rather than write into them; files that may be written in place are copied. So are
+    libraries in use on Windows: no hard link to a loaded library can be deleted there.
+    """
+    # Written in place: files of .venv itself (pyvenv.cfg), scripts, and setuptools' lists.
+    copied = (".pth", ".egg-link") + (LOADABLE_SUFFIXES if WINDOWS and processes_using(old.folder) else ())
+
+    def link_or_copy(source: str, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a temporary .pyc that disappeared meanwhile
+            if Path(source).parent not in (old.folder, old.programs) and not source.lower().endswith(copied):
+                with contextlib.suppress(OSError):  # exFAT has no links, and a file at most 1023 of them on NTFS
+                    os.link(source, target)
+                    return
+            shutil.copy2(source, target)
+
+    ignored = shutil.ignore_patterns(old.state_file.name)
+    shutil.copytree(str(old.folder), str(new.folder), symlinks=True, ignore=ignored, copy_function=link_or_copy)
+
+
+def move_running_programs(env: Environment) -> None:
+    """Move the Python programs out of the environment, and put copies in their place."""
     aside = moved_programs_folder(env)
     aside.mkdir(exist_ok=True)
     for program in env.programs.glob("python*.exe"):
         copy = program.with_suffix(".copy")
-        if keep_copies:
-            shutil.copy2(str(program), str(copy))
-        program.replace(aside / f"old-{os.getpid()}-{next(MOVE_COUNTER)}-{program.name}")
-        if keep_copies:
-            copy.replace(program)
+        shutil.copy2(str(program), str(copy))
+        program.replace(aside / f"old-{uuid.uuid4().hex}.exe")
+        copy.replace(program)
 
 
 def moved_programs_folder(env: Environment) -> Path:
     """Folder of moved programs, on the same disk: a running program cannot be moved to another."""
     return env.folder.parent / places.STATE_FOLDER.name
-
-
-def delete_moved_programs(env: Environment) -> None:
-    """Delete moved programs that no longer run."""
-    for program in moved_programs_folder(env).glob("old-*.exe"):
-        with contextlib.suppress(OSError):
-            program.unlink()
 
 
 def restore_programs(env: Environment) -> None:
@@ -54,20 +67,16 @@ def restore_programs(env: Environment) -> None:
             copy.replace(program)
 
 
-def rename_environment(source: Environment, target: Environment, timeout_s: float = 3.0) -> None:
-    """Rename an environment; on Windows, retry while a virus scanner reads its files."""
+def rename_environment(source: Environment, target: Environment) -> None:
+    """Rename an environment; on Windows, retry for 3 s while a virus scanner reads its files."""
     if WINDOWS:
-        move_running_programs(source, keep_copies=True)
-    until = time.monotonic() + timeout_s
-    while True:
-        try:
+        move_running_programs(source)
+    for _ in range(RENAME_ATTEMPTS if WINDOWS else 0):
+        with contextlib.suppress(PermissionError):
             source.folder.rename(target.folder)
-        except PermissionError:
-            if not WINDOWS or time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
             return
+        time.sleep(0.1)
+    source.folder.rename(target.folder)
 
 
 def remove_environment(env: Environment) -> None:
@@ -75,9 +84,11 @@ def remove_environment(env: Environment) -> None:
     if not env.folder.exists():
         return
     if WINDOWS:
-        move_running_programs(env, keep_copies=False)
+        move_running_programs(env)
     shutil.rmtree(str(env.folder))
-    delete_moved_programs(env)
+    for program in moved_programs_folder(env).glob("old-*.exe"):
+        with contextlib.suppress(OSError):  # it still runs
+            program.unlink()
 
 
 def remove_if_unused(env: Environment) -> None:

@@ -7,7 +7,6 @@ import json
 import locale
 import os
 import sys
-import unicodedata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -61,14 +60,3 @@ def emit(event: str, **fields: object) -> None:
         with contextlib.suppress(OSError):
             stream.write(json.dumps(dict(fields, type=event)) + "\n")
             stream.flush()
-
-
-def fit_to_width(text: str, columns: int) -> str:
-    """Cut or pad `text` to this number of terminal columns. A Chinese character takes two."""
-    kept, used = "", 0
-    for character in text:
-        used += 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if used >= columns:
-            break
-        kept += character
-    return kept + " " * (columns - sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in kept))

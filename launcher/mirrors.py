@@ -2,10 +2,11 @@
 
 import contextlib
 import re
+import time
 import urllib.parse
 from typing import NamedTuple
 
-from launcher.downloads import measure_rate, open_url, use_settings
+from launcher.downloads import open_url, use_settings
 from launcher.failures import SetupError
 from launcher.messages import emit, message, print_message
 from launcher.uv import configured_sources
@@ -54,17 +55,23 @@ def measure_mirrors() -> None:
     options = sources.options
     configured = options[options.index("--default-index") + 1] if "--default-index" in options else PYPI
     for name, index in [("", configured), *((name, mirror.pypi) for name, mirror in MIRRORS.items())]:
-        url = find_wheel(index)
-        rate = measure_rate(url) if url else 0.0
-        label = name or message("launcher.source.configured")
+        label, rate = name or message("launcher.source.configured"), measure_rate(index)
         emit("mirror", name=name, label=label, rate=round(rate))
         print_message(message("launcher.mirror_rate", name=label, rate=rate / 1e6))
 
 
-def find_wheel(index: str) -> str:
-    """URL of the last wheel of a package in an index (PEP 503), or empty."""
-    page = f"{index.rstrip('/')}/{MEASURED_PACKAGE}/"
-    with contextlib.suppress(OSError, ValueError), open_url(page, {}) as answer:
-        links = re.findall(r'href="([^"]+\.whl)', answer.read().decode("utf-8", "replace"))
-        return urllib.parse.urljoin(page, links[-1]) if links else ""
-    return ""
+def measure_rate(index: str, seconds: float = 4.0) -> float:
+    """Bytes per second of a wheel in an index (PEP 503); 0 if it does not answer."""
+    page, got = f"{index.rstrip('/')}/{MEASURED_PACKAGE}/", 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open_url(page, {}) as answer:
+            link = re.findall(r'href="([^"]+\.whl)', answer.read().decode("utf-8", "replace"))[-1]
+        started = time.monotonic()
+        with open_url(urllib.parse.urljoin(page, link), {}) as answer:
+            while time.monotonic() - started < seconds:
+                chunk = answer.read(1 << 16)
+                if not chunk:
+                    break
+                got += len(chunk)
+        return got / max(time.monotonic() - started, 0.001)
+    return 0.0

@@ -10,10 +10,10 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 from launcher import places
-from launcher.messages import fit_to_width, log, message, print_message
+from launcher.messages import log, message, print_message
 from launcher.places import WINDOWS, runs_home
 
-INHERITED_DESCRIPTORS: "list[int]" = []  # POSIX: pip keeps the lock if it outlives its parent
+CLEAR_LINE = "\r" + " " * 99 + "\r"
 FOREIGN_VARIABLES = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
 FOREIGN_VARIABLES |= {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "REQUIRE_VIRTUALENV", "PYTHON")}
 FOREIGN_VARIABLES |= {"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
@@ -39,8 +39,9 @@ def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[in
     log(f"{activity}: {command}")
     started = time.monotonic()
     places.LOG.touch()  # raises here, rather than in the thread, if the log is not writable
+    # POSIX: it keeps the setup lock, which it inherits.
     child: subprocess.Popen[bytes] = subprocess.Popen(
-        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=INHERITED_DESCRIPTORS, **options
+        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, close_fds=WINDOWS, **options
     )
     lines: list[str] = []
 
@@ -64,7 +65,7 @@ def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[in
         raise
     finally:
         if sys.stderr.isatty():
-            print("\r" + " " * 100, end="\r", file=sys.stderr, flush=True)
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
     log(f"exit code {code} after {time.monotonic() - started:.1f} s")
     return code, "\n".join(lines)
 
@@ -72,7 +73,7 @@ def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[in
 def show_activity(activity: str, seconds: float, last_line: str) -> None:
     """Show progress: one line that is rewritten on a terminal, a line every 30 s elsewhere."""
     if sys.stderr.isatty():
-        text = f"  {activity}: {seconds:.0f} s  {last_line.strip()[:60]}"
-        print("\r" + fit_to_width(text, 99), end="", file=sys.stderr, flush=True)
+        text = f"  {activity}: {seconds:.0f} s  {last_line.strip()}"[:48]  # a Chinese character takes two columns
+        print(CLEAR_LINE + text, end="", file=sys.stderr, flush=True)
     elif int(seconds) % 30 == 29:
         print_message(message("launcher.elapsed", activity=activity, seconds=round(seconds)), indent="  ")

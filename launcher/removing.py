@@ -5,23 +5,21 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from launcher import places
 from launcher.environment import Environment, current_environment
-from launcher.environment_processes import processes_using
-from launcher.failures import SetupError
 from launcher.folders import remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
 from launcher.shortcuts import exec_line
+from launcher.updating import refuse_while_running
 from launcher.uv import installed_uv
 
 
 def uninstall(arguments: "list[str]") -> int:
-    """Remove .venv, cache, logs and shortcuts; runs and settings only on request."""
+    """Remove .venv, cache, logs and shortcuts; runs, settings and uv's cache only on request."""
     parser = argparse.ArgumentParser(
         "train_gpu uninstall", description="Remove what Traindeck created, after confirmation."
     )
@@ -30,24 +28,24 @@ def uninstall(arguments: "list[str]") -> int:
     parser.add_argument("--uv-cache", action="store_true", help="also uv's cache of packages, which others may use")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options = parser.parse_args(arguments)
-    running = processes_using(current_environment().folder)
-    if running:
-        raise SetupError(message("launcher.running", pids=", ".join(map(str, running))))
-    home = runs_home()
+    refuse_while_running()
+    home, environments = runs_home(), current_environment().folder.parent
     links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if points_here(Path(link))]
-    made_in = dict.fromkeys([places.ROOT, current_environment().folder.parent])
-    ours = [folder / name for folder in made_in for name in (".venv", ".venv.new", ".venv.old")]
-    ours += [folder for folder in made_in if folder != places.ROOT] + [places.STATE_FOLDER]
-    wishes = [*([home / "runs"] if options.runs else []), *(settings_files() if options.settings else [])]
-    folders = [home / "cache", *compile_caches(home), home / "logs", places.LOG.parent, *wishes, *ours]
-    folders += [Path(uv_cache())] if options.uv_cache and uv_cache() else []
-    found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
+    # .venv may be here too, of an earlier choice.
+    ours = [folder / name for folder in (places.ROOT, environments) for name in (".venv", ".venv.new", ".venv.old")]
+    ours += [places.STATE_FOLDER, *([environments] if environments != places.ROOT else [])]
+    caches = [home / "cache", *compile_caches(home), home / "logs", places.LOG.parent]
+    on_request = {"runs": [home / "runs"], "settings": settings_files(), "uv_cache": uv_cache()}
+    wanted = [path for name, paths in on_request.items() if vars(options)[name] for path in paths]
+    found = [path for path in dict.fromkeys([*links, *caches, *wanted, *ours]) if path.exists()]
     if not found:
         print_message(message("launcher.nothing_to_remove"))
         return 0
     print_message("\n".join([message("launcher.to_remove"), *(f"  {path}" for path in found)]))
-    for notice in kept_notices(options, home):
-        print_message(notice)
+    for name, paths in on_request.items():
+        for path in paths:
+            if path.exists() and path not in found:
+                print_message(message("launcher.kept", path=path, option="--" + name.replace("_", "-")))
     if not options.yes and not confirm(message("launcher.confirm_removal")):
         print_message(message("launcher.nothing_removed"))
         return 3
@@ -62,31 +60,21 @@ def uninstall(arguments: "list[str]") -> int:
     return 0 if all(path in ours for path in left) else 1
 
 
-def uv_cache() -> str:
-    """Folder of uv's cache, or empty. Programs of other folders share it; hard links to it stay valid."""
-    program = installed_uv()
-    if not program.exists():
-        return ""
+def uv_cache() -> "list[Path]":
+    """Folder of uv's cache, if there is one. Programs of other folders share it; hard links to it stay valid."""
     try:
-        output = subprocess.run([str(program), "cache", "dir"], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL).stdout
-    except OSError:
-        return ""
-    return output.decode("utf-8", "replace").strip()
+        output = subprocess.run(
+            [str(installed_uv()), "cache", "dir"], stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        ).stdout
+    except OSError:  # no uv
+        return []
+    folder = output.decode("utf-8", "replace").strip()
+    return [Path(folder)] if folder else []
 
 
 def compile_caches(home: Path) -> "list[Path]":
     """Cache of compiled models if the path has a space (trainer_core/train/engine/compilation.py); shared by copies."""
     return [Path.home() / ".cache" / "traindeck"] if " " in str(home) else []
-
-
-def kept_notices(options: argparse.Namespace, home: Path) -> "Iterator[str]":
-    """Return what is kept, and the option that removes it."""
-    if not options.runs and (home / "runs").exists():
-        yield message("launcher.runs_kept", folder=home / "runs")
-    if not options.uv_cache and uv_cache() and Path(uv_cache()).exists():
-        yield message("launcher.uv_cache_kept", folder=uv_cache())
-    if not options.settings and any(path.exists() for path in settings_files()):
-        yield message("launcher.settings_kept", folder=settings_files()[0].parent)
 
 
 def points_here(link: Path) -> bool:

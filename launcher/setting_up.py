@@ -5,52 +5,79 @@ import time
 from pathlib import Path
 
 from launcher import places
-from launcher.choices import setup_fingerprint
-from launcher.environment import Environment
+from launcher.choices import setup_inputs
+from launcher.downloads import Downloads, Package, with_sizes
+from launcher.environment import Environment, current_environment
 from launcher.failures import SetupError, tool_error
 from launcher.folders import remove_environment
 from launcher.messages import emit, message, print_and_log
 from launcher.packages import (
-    Package,
     Resolver,
-    batches,
-    fetch_and_install,
-    install_files,
-    installed_versions,
-    received_bytes,
+    pip_env,
+    pip_of,
     requirements,
     source_options,
     torch_pin,
-    verify_torch,
     window_requirements,
-    with_sizes,
-    write_constraints,
 )
-from launcher.processes import run_logged
+from launcher.processes import child_env, run_logged
 from launcher.pythons import find_python, try_python
 from launcher.torch_builds import choose_torch, query_driver
-from launcher.uv import bundled_pip, find_uv, uv_environment
+from launcher.uv import bundled_pip, configured_sources, find_uv, uv_environment
 
+LARGE_BYTES = 60_000_000  # data can be previewed before PyTorch and packages as large are there
 UNPACKED_FACTOR = 2.5  # bytes on disk for each byte of a wheel: of torch 2.13 and its CUDA libraries, rounded up
 
 
+# --- environment ---------------------------------------------------------------------------------------
+
+
 def python_problem(env: Environment, chosen: str) -> "str | None":
-    """Return why the Python of the environment must be replaced, or None."""
+    """Return why the environment must be replaced, or None."""
     python = try_python(str(env.python))
     if python.reason:
         return message("launcher.reason.unusable_python", reason=python.reason)
     if chosen and Path(find_python(chosen)).resolve() != Path(python.executable).resolve():
         return message("launcher.reason.other_python")
+    if not find_uv() and "pip" not in env.installed_versions():  # ensurepip may have been interrupted
+        return message("launcher.reason.no_pip")
     return None
 
 
-def create_home(folder: Path) -> None:
-    """Create the folder of the environment. Raises SetupError, such as for a missing disk."""
+def make_usable(env: Environment, chosen: str) -> None:
+    """Create the environment, or replace it if its Python cannot be used."""
+    if env.state:
+        env.update_state(complete=False)
+    fault = python_problem(env, chosen) if env.folder.exists() else None
+    if fault:
+        print_and_log(message("launcher.recreating", reason=fault), indent="  ")
+    if fault or not env.folder.exists():
+        create_environment(env, chosen)
+
+
+def create_environment(env: Environment, chosen: str) -> None:
+    """Create an environment with only pip in it."""
+    python = find_python(chosen)
+    remove_environment(env)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        env.folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(message("launcher.folder_not_created", error=error), 2) from error
     places.write_home_file()
+    for note in [*location_notes(), message("launcher.python", path=python)]:
+        print_and_log(note, indent="  ")
+    activity, uv = message("launcher.activity.create", name=env.folder.name), find_uv()
+    if uv:
+        command = [uv, "venv", "--relocatable", "--no-project", "--prompt", "traindeck", "--python", python]
+        code, output = run_logged([*command, str(env.folder)], activity, env=uv_environment({}))
+        pip = bundled_pip()
+        if not code and pip:  # for those who add packages of their own
+            install_files(env, [pip], compile_all=False)
+    else:
+        command = [python, "-I", "-m", "venv", "--prompt", "traindeck"]
+        code, output = run_logged([*command, str(env.folder)], activity)
+    if code or not env.python_version():
+        raise tool_error(message("launcher.venv_failed", folder=env.folder), output)
 
 
 def location_notes() -> "list[str]":
@@ -67,117 +94,123 @@ def location_notes() -> "list[str]":
     return found
 
 
-def create_environment(env: Environment, chosen: str) -> None:
-    """Create an environment with only pip in it."""
-    python = find_python(chosen)
-    remove_environment(env)
-    create_home(env.folder.parent)
-    for note in location_notes():
-        print_and_log(note, indent="  ")
-    print_and_log(message("launcher.python", path=python), indent="  ")
-    activity = message("launcher.activity.create", name=env.folder.name)
-    uv = find_uv()
-    if uv:
-        command = [uv, "venv", "--relocatable", "--no-project", "--prompt", "traindeck", "--python", python]
-        code, output = run_logged([*command, str(env.folder)], activity, env=uv_environment({}))
-        pip = bundled_pip()
-        if not code and pip:  # for those who add packages of their own
-            install_files(env, [pip], compile_all=False)
-    else:
-        command = [python, "-I", "-m", "venv", "--prompt", "traindeck"]
-        code, output = run_logged([*command, str(env.folder)], activity)
-    if code or not env.python_version():
-        raise tool_error(message("launcher.venv_failed", folder=env.folder), output)
+# --- packages ------------------------------------------------------------------------------------------
 
 
-def install_window(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Install what the window needs to open. It has the rest installed."""
-    env.write_state(dict(env.state, complete=False, dev=dev))
-    constraints = write_constraints(env.folder, choices["constraints"], "torch==" + torch_pin())
-    resolver = Resolver(env.folder)
-    packages, output = resolver.resolve(window_requirements(), constraints, source_options(choices))
-    if not packages:
-        raise tool_error(message("launcher.packages_not_installed"), output)
-    # Compiling takes 5 s, for which the window would have to wait.
-    fetch_and_install(env, [("window", missing(env, packages))], keep=True, compile_all=False)
+def set_up_window(env: Environment, choices: "dict[str, str]") -> None:
+    """Prepare an environment so far that the window opens. It has the rest installed."""
+    make_usable(env, choices["python"])
+    env.update_state(complete=False)
+    packages = Resolver(env.folder, choices).lock(
+        window_requirements(), "torch==" + torch_pin(), source_options(choices)
+    )
+    packages = missing(env, packages)
+    with Downloads(packages) as downloads:
+        # Compiling takes 5 s, for which the window would have to wait.
+        install_files(env, downloads.wait_for(packages), compile_all=False)
+    env.update_state(window=True)
 
 
-def install_packages(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Install missing packages and verify them."""
-    state = dict(env.state, complete=False, dev=dev)
-    env.write_state(state)
+def set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
+    """Create or complete an environment, and verify it."""
+    started = time.monotonic()
+    dev = dev or bool(env.state.get("dev"))
+    make_usable(env, choices["python"])
+    env.update_state(complete=False, dev=dev)
     tag, reason = choose_torch(query_driver())
     if choices["torch"]:
         tag, reason = choices["torch"], message("launcher.reason.chosen")
     print_and_log(message("launcher.torch_build", tag=tag, reason=reason), indent="  ")
     emit("stage", stage="resolve", text=message("launcher.activity.resolve"))
-    resolver = Resolver(env.folder)
-    source = resolver.find_torch(tag, choices["mirror"])
-    constraints = write_constraints(env.folder, choices["constraints"], "torch===" + source.version)
-    lock, output = resolver.resolve(requirements(dev), constraints, source.options)
-    if not lock:
-        raise tool_error(message("launcher.packages_not_installed"), output)
-    own = window_requirements()
-    window = resolver.resolve(own, constraints, source.options)[0] if own else []
-    wanted = with_sizes(missing(env, lock))
-    announce_download(env, wanted, torch=tag, reason=reason, source=source.label, mirror=choices["mirror"])
-    keep = choices["keep_downloads"] == "yes"
-    fetch_and_install(env, batches(wanted, {one.name for one in window}), keep)
-    if tag != "cpu" and "+cu" not in env.torch_version():
-        raise SetupError(
-            message("launcher.torch_cpu_only", source=source.label, installed=env.torch_version(), tag=tag)
-        )
-    env.write_state(dict(env.state, tag=tag, torch=env.torch_version(), torch_pin=torch_pin(), window=True))
+    resolver = Resolver(env.folder, choices)
+    source = resolver.find_torch(tag)
+    packages = resolver.lock(requirements(dev), "torch===" + source.version, source.options)
+    packages = with_sizes(missing(env, packages))
+    announce_download(env, packages, torch=tag, reason=reason, source=source.label, mirror=choices["mirror"])
+    install(env, packages)
+    if choices["keep_downloads"] != "yes":
+        shutil.rmtree(str(places.DOWNLOADS), ignore_errors=True)
+    installed = env.torch_version()
+    if tag != "cpu" and "+cu" not in installed:
+        raise SetupError(message("launcher.torch_cpu_only", source=source.label, installed=installed, tag=tag))
     verify_torch(env, tag)
+    # On a server the window may never have been loadable.
+    if not can_load_window(env) and can_load_window(current_environment()):
+        raise SetupError(message("launcher.window_unloadable", log=places.LOG))
+    inputs = setup_inputs(choices, env.python_version())
+    env.update_state(complete=True, window=True, tag=tag, torch=installed, inputs=inputs)
+    print_and_log(message("launcher.set_up", seconds=round(time.monotonic() - started)))
 
 
 def missing(env: Environment, packages: "list[Package]") -> "list[Package]":
-    """Packages of the lock that are not installed in this version."""
-    installed = installed_versions(env)
+    """Packages that are not installed in this version."""
+    env.remove_incomplete_packages()
+    installed = env.installed_versions()
     return [one for one in packages if installed.get(one.name) != one.version]
 
 
 def announce_download(env: Environment, packages: "list[Package]", **about: str) -> None:
     """Say what is going to be downloaded. Raises SetupError if the disk is too small for it."""
-    files = [one.file for one in packages if one.path is None]
-    total = sum(file.size for file in files)
-    there = sum(received_bytes(file) for file in files)
-    needed = total - there + round(UNPACKED_FACTOR * sum(one.file.size for one in packages))
+    remote = [package for package in packages if not package.is_local()]
+    total, there = sum(one.size for one in remote), sum(one.received() for one in remote)
+    needed = total - there + round(UNPACKED_FACTOR * sum(one.size for one in packages))
     free = shutil.disk_usage(str(env.folder)).free
     emit("plan", **about, bytes=total, done=there, free=free, needed=needed)
-    if files:
-        print_and_log(message("launcher.download", count=len(files), size=total / 1e6, free=free / 1e9), indent="  ")
+    if remote:
+        print_and_log(message("launcher.download", count=len(remote), size=total / 1e6, free=free / 1e9), indent="  ")
     if free < needed:
         raise SetupError(message("launcher.disk_too_small", needed=needed / 1e9, free=free / 1e9, folder=env.folder), 7)
 
 
-def mark_complete(env: Environment, choices: "dict[str, str]") -> None:
-    """Record that the environment is verified, and for which inputs."""
-    env.write_state(dict(env.state, complete=True, stamp=setup_fingerprint(choices, env.python_version())))
+def install(env: Environment, packages: "list[Package]") -> None:
+    """Download packages in parallel, and install first what data needs, then PyTorch and the other large ones."""
+    large = [one for one in packages if one.name == "torch" or one.size > LARGE_BYTES]
+    with Downloads(packages) as downloads:
+        for part, group in (("data", [one for one in packages if one not in large]), ("all", large)):
+            install_files(env, downloads.wait_for(group))
+            emit("ready", part=part)
 
 
-def make_usable(env: Environment, choices: "dict[str, str]") -> None:
-    """Create the environment, or replace it if its Python cannot be used."""
-    if env.state:
-        env.write_state(dict(env.state, complete=False))
-    fault = env.folder.exists() and (python_problem(env, choices["python"]) or (not find_uv() and env.pip_problem()))
-    if fault:
-        print_and_log(message("launcher.recreating", reason=fault), indent="  ")
-    if fault or not env.folder.exists():
-        create_environment(env, choices["python"])
+def install_files(env: Environment, files: "list[Path]", compile_all: bool = True) -> None:
+    """Install exactly these files. `compile_all`: compile their modules, else Python does so as it imports them."""
+    uv, paths, activity = find_uv(), [str(path) for path in files], message("launcher.activity.install_packages")
+    if not files:
+        return
+    emit("stage", stage="install", text=activity)
+    if uv:
+        command = [uv, "pip", "install", "--python", str(env.python), "--no-deps"]
+        command += ["--compile-bytecode"] if compile_all else []
+        sources = configured_sources()  # source distributions are built with packages of these
+        code, output = run_logged([*command, *sources.options, *paths], activity, env=uv_environment(sources.variables))
+    else:
+        code, output = run_logged([*pip_of(env.python), "install", "--no-deps", *paths], activity, env=pip_env())
+    if code:
+        raise tool_error(message("launcher.packages_not_installed"), output)
 
 
-def set_up_window(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Prepare an environment so far that the window opens."""
-    make_usable(env, choices)
-    install_window(env, choices, dev)
+VERIFY_SCRIPT = """
+import sys, torch
+if sys.argv[1] != "cpu":
+    assert (torch.ones(1, device="cuda") + 1).item() == 2
+    print("GPU: " + torch.cuda.get_device_name(0))
+print("PyTorch " + torch.__version__)
+"""
 
 
-def set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Create or complete an environment in place. It does not work yet."""
-    started = time.monotonic()
-    dev = dev or bool(env.state.get("dev"))
-    make_usable(env, choices)
-    install_packages(env, choices, dev)
-    mark_complete(env, choices)
-    print_and_log(message("launcher.set_up", seconds=round(time.monotonic() - started)))
+def verify_torch(env: Environment, tag: str) -> None:
+    """Import torch and, with a CUDA build, run a kernel on the GPU."""
+    activity = message("launcher.activity.test_torch")
+    emit("stage", stage="verify", text=activity)
+    variables = {name: value for name, value in child_env().items() if name != "CUDA_VISIBLE_DEVICES"}
+    code, output = run_logged([str(env.python), "-P", "-c", VERIFY_SCRIPT, tag], activity, env=variables)
+    if code and tag == "cpu":
+        raise tool_error(message("launcher.torch_not_imported"), output)
+    if code:
+        raise tool_error(message("launcher.gpu_unusable"), output, 6)
+    print_and_log(", ".join(output.splitlines()[-2:]), indent="  ")
+
+
+def can_load_window(env: Environment) -> bool:
+    """Whether the window's packages can be imported."""
+    command = [str(env.python), "-P", "-c", "import PySide6.QtWidgets, pyqtgraph"]
+    return run_logged(command, message("launcher.activity.test_window"), env=child_env())[0] == 0

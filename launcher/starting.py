@@ -1,4 +1,4 @@
-"""Starts the window, the trainer and the checks."""
+"""Starts the window and the trainer."""
 
 import os
 import signal
@@ -20,15 +20,9 @@ def exec_command(command: "list[str]") -> int:
     sys.stderr.flush()
     if not WINDOWS:
         os.execve(command[0], command, child_env())
-    return run_foreground(command)
-
-
-def run_foreground(command: "list[str]", cwd: "str | None" = None) -> int:
-    """Run with our standard streams. Ctrl+C reaches the child, so it is ignored here."""
-    child = subprocess.Popen(command, env=child_env(), cwd=cwd)
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    child = subprocess.Popen(command, env=child_env())
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)  # Ctrl+C reaches the child
     code = child.wait()
-    signal.signal(signal.SIGINT, before)
     return code if code < 2**31 else code - 2**32  # Windows reports crashes as unsigned numbers
 
 
@@ -65,32 +59,3 @@ def start_window(update: str = "") -> int:
         last = "\n".join(words.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
         raise SetupError(message("launcher.window_failed", code=code, output=last))
     return 0
-
-
-def run_checks(arguments: "list[str]") -> int:
-    """Run all checks. Returns the exit code of the first that fails.
-
-    Without arguments, skip slow tests (tests/slow.py); with `--all`, run every test. Other arguments go to pytest.
-    """
-    parallel = ["-n", "2", "--dist", "loadfile"]
-    if not arguments:
-        arguments = [*parallel, "-m", "not slow"]
-    elif "--all" in arguments:
-        arguments = [*parallel, *(argument for argument in arguments if argument != "--all")]
-    lint_imports = "import sys; from importlinter.cli import lint_imports_command as main; sys.exit(main())"
-    checks = {
-        "ruff": ["-m", "ruff", "check", "."],
-        "mypy": ["-m", "mypy"],
-        "import contracts": ["-c", lint_imports],
-        "pytest": ["-m", "pytest", *arguments],
-    }
-    codes = {}
-    for name, command in checks.items():
-        print(f"== {name}", file=sys.stderr, flush=True)
-        codes[name] = run_foreground([str(current_environment().python), *command], cwd=str(places.ROOT))
-        if codes[name] in (130, -signal.SIGINT):  # Ctrl+C means all of them
-            break
-    failed = {name: code for name, code in codes.items() if code}
-    words = ", ".join(f"{name} (exit code {code})" for name, code in failed.items())
-    print(f"== failed: {words}" if failed else "== all checks passed", file=sys.stderr, flush=True)
-    return next(iter(failed.values()), 0)

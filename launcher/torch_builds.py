@@ -1,7 +1,6 @@
 """Selects the torch build for the driver and GPU, and its sources."""
 
 import contextlib
-import ctypes
 import os
 import re
 import shutil
@@ -35,42 +34,21 @@ def nvidia_smi() -> str:
     return shutil.which("nvidia-smi") or next((spot for spot in spots if Path(spot).exists()), "")
 
 
-def driver_present() -> bool:
-    """Whether an NVIDIA driver seems to be installed. Fast: called at every start."""
-    return bool(nvidia_smi()) or Path("/dev/nvidiactl").exists()
-
-
 def query_driver() -> "Driver | None":
-    """Driver version and highest compute capability from nvidia-smi, else the version from NVML."""
-    if not driver_present():
+    """Driver version and highest compute capability from nvidia-smi, or None without it. Takes up to seconds."""
+    program = nvidia_smi()
+    if not program:
         return None
     for fields in ("driver_version,compute_cap", "driver_version"):  # old drivers lack compute_cap
+        command = [program, "--query-gpu=" + fields, "--format=csv,noheader"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
-                [nvidia_smi() or "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"],
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
-                timeout=30,
-            )
+            done = subprocess.run(command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, timeout=30)
             answer = done.stdout.decode("utf-8", "replace").strip()
             log(f"nvidia-smi: {done.returncode} {answer}")
             rows = re.findall(r"^(\d+(?:\.\d+)+)(?:, *(\d+\.\d+))?\s*$", answer, re.MULTILINE)
             if done.returncode == 0 and rows:
                 return Driver(rows[0][0], max(float(row[1] or 0) for row in rows))
-    return Driver(nvml_version(), 0.0)
-
-
-def nvml_version() -> str:
-    """Driver version from NVML, or empty."""
-    try:
-        nvml = ctypes.CDLL("nvml.dll" if WINDOWS else "libnvidia-ml.so.1")
-        text, count = ctypes.create_string_buffer(96), ctypes.c_uint(0)
-        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) or not count.value:
-            return ""
-        return "" if nvml.nvmlSystemGetDriverVersion(text, 96) else text.value.decode("ascii", "replace")
-    except (OSError, AttributeError):
-        return ""
+    return Driver("", 0.0)
 
 
 def choose_torch(driver: "Driver | None", windows: bool = WINDOWS) -> "tuple[str, str]":

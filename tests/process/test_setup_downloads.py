@@ -110,7 +110,7 @@ def test_the_window_is_told_what_is_downloaded_and_how_far_it_is(project: ShellP
     assert [event["done"] for event in progress] == sorted(int(str(event["done"])) for event in progress)
     assert progress[-1]["done"] == progress[-1]["total"] == plan["bytes"]
     assert any(event["rate"] and event["eta_s"] is not None for event in progress)
-    assert [event["part"] for event in events if event["type"] == "ready"] == ["window", "data", "all"]
+    assert [event["part"] for event in events if event["type"] == "ready"] == ["data", "all"]
 
 
 def test_an_error_reaches_the_window_in_words(project: ShellProject, index: PackageIndex) -> None:

@@ -84,7 +84,7 @@ def test_an_update_links_unchanged_files_and_its_programs_work(project: UpdatedP
     project.require_version("2.0")
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert ".venv.new: the requirements, options, Python or driver changed" in done.stderr
+    assert ".venv.new: the requirements changed" in done.stderr
     assert project.small_is("2.0")
     assert project.folders() == {".venv"}
     assert project.torch_file().stat().st_ino == before.st_ino
@@ -295,7 +295,7 @@ def test_an_unsupported_python_completes_an_interrupted_switch_and_searches_for_
 
 
 def test_a_process_with_a_loaded_library_uses_the_environment(tmp_path: Path) -> None:
-    from launcher.environment_processes import processes_using
+    from launcher.running import processes_using
 
     folder = tmp_path / "用户 .venv"
     Environment(folder).programs.mkdir(parents=True)

@@ -14,14 +14,13 @@ import train_gpu
 from launcher import (
     choices,
     failures,
-    locking,
     mirrors,
     packages,
     places,
     processes,
     pythons,
+    running,
     setting_up,
-    starting,
     torch_builds,
     uv,
 )
@@ -199,7 +198,6 @@ def test_nvidia_smi_reports_the_driver(
 ) -> None:
     path = fake_python("nvidia-smi", instead=script)
     monkeypatch.setenv("PATH", str(Path(path).parent) + os.pathsep + os.environ["PATH"])
-    monkeypatch.setattr(torch_builds, "nvml_version", lambda: "")
     assert torch_builds.query_driver() == expected
 
 
@@ -248,65 +246,68 @@ def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
 NO_CHOICES = dict.fromkeys(choices.CHOICE_NAMES, "")
 
 
-def test_the_fingerprint_changes_with_every_input_of_a_setup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_reason_for_a_setup_names_what_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
-    monkeypatch.setattr(choices, "driver_present", lambda: False)
-    fingerprint = choices.setup_fingerprint
-    fingerprints = [fingerprint(NO_CHOICES, "3.11"), fingerprint(NO_CHOICES, "3.12")]
-    fingerprints += [
-        fingerprint({**NO_CHOICES, "torch": "cu126"}, "3.11"),
-        fingerprint({**NO_CHOICES, "python": "/opt/python"}, "3.11"),
-    ]
-    fingerprints += [fingerprint({**NO_CHOICES, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
-    monkeypatch.setattr(choices, "driver_present", lambda: True)
-    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
-    (tmp_path / "constraints.txt").write_text("torch==2.14.0\n", encoding="utf-8")
-    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
-    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
-    fingerprints += [fingerprint(NO_CHOICES, "3.11")]
-    assert len(set(fingerprints)) == len(fingerprints)
-    assert fingerprint(NO_CHOICES, "3.11") == fingerprints[-1] == fingerprint({**NO_CHOICES, "mirror": "nju"}, "3.11")
+    monkeypatch.setattr(choices, "nvidia_smi", lambda: "")
+    environment = Environment(tmp_path)
+
+    def reason(**changed: str) -> str:
+        """Why another setup is needed, for these changes of its options."""
+        wanted = {**NO_CHOICES, **changed}
+        found = choices.setup_reason(environment, wanted, dev=False) or ""
+        environment.update_state(complete=True, torch="", inputs=choices.setup_inputs(wanted, ""))
+        return found
+
+    assert reason() == "the previous setup did not finish"
+    assert reason() == reason(mirror="nju") == ""
+    assert reason(torch="cu126") == "another PyTorch build was chosen"
+    reason()
+    assert reason(python="/opt/python") == "another Python was chosen"
+    reason()
+    assert reason(constraints=str(tmp_path / "pins.txt")) == "the requirements changed"
+    reason()
+    for name in ("constraints.txt", "pyproject.toml"):
+        (tmp_path / name).write_text("# changed", encoding="utf-8")
+        assert reason() == "the requirements changed"
+    monkeypatch.setattr(choices, "nvidia_smi", lambda: "/usr/bin/nvidia-smi")
+    assert reason() == "the NVIDIA driver was installed or removed"
 
 
 def test_a_package_without_the_installer_file_is_incomplete(tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
-    (site / "pip").mkdir(parents=True)
-    assert current_environment().pip_problem() == message("launcher.reason.no_pip"), (
-        "the folder exists before pip is complete"
-    )
-    (site / "pip-24.0.dist-info").mkdir()
+    for name in ("pip-24.0.dist-info", "numpy-2.4.6.dist-info"):
+        (site / name).mkdir(parents=True)
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
-    (site / "numpy-2.4.6.dist-info").mkdir()
-    assert current_environment().pip_problem() is None
-    assert current_environment().incomplete_package() == "numpy-2.4.6.dist-info"
-    assert packages.installed_versions(current_environment()) == {"pip": "24.0"}
-    assert current_environment().incomplete_package() == ""
+    assert current_environment().installed_versions() == {"pip": "24.0"}
+    current_environment().remove_incomplete_packages()
+    assert [path.name for path in site.iterdir()] == ["pip-24.0.dist-info"]
 
 
-def test_user_constraints_override_those_of_the_project_and_the_torch_build_overrides_both(tmp_path: Path) -> None:
+def test_user_constraints_override_those_of_the_project(tmp_path: Path) -> None:
     user_file = tmp_path / "user.txt"
     user_file.write_text("# user\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
-    written = packages.write_constraints(tmp_path, str(user_file), "torch===2.13.0+cpu").read_text(encoding="utf-8")
-    pins = [line for line in written.splitlines() if not line.startswith("#")]
-    assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
+    own = {"constraints": str(user_file)}
+    assert packages.pins(own) == ["Rich==15.0.0", "NumPy==1.26.4", "torch==2.11.0"]
+    assert packages.pinned_versions(own) == {"rich": "15.0.0", "numpy": "1.26.4", "torch": "2.11.0"}
+    assert packages.torch_pin() == "2.13.0"
 
 
 def test_options_of_setup_are_stored_and_environment_variables_override_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    choices.get_choices(["--torch", "cu126", "--mirror", "aliyun"])
-    assert choices.get_choices(None) == {**NO_CHOICES, "torch": "cu126", "mirror": "aliyun"}
+    choices.get_choices(choices.parse_options(["--torch", "cu126", "--mirror", "aliyun"]))
+    assert choices.get_choices() == {**NO_CHOICES, "torch": "cu126", "mirror": "aliyun"}
     monkeypatch.setenv("TRAINDECK_TORCH", "cpu")
-    assert choices.get_choices(None)["torch"] == "cpu"
+    assert choices.get_choices()["torch"] == "cpu"
     monkeypatch.delenv("TRAINDECK_TORCH")
-    choices.get_choices(["--torch", "auto", "--mirror", "none"])
-    assert choices.get_choices(None) == NO_CHOICES
+    choices.get_choices(choices.parse_options(["--torch", "auto", "--mirror", "none"]))
+    assert choices.get_choices() == NO_CHOICES
 
 
 def test_an_unknown_build_is_an_error_that_lists_the_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
     with pytest.raises(failures.SetupError, match="cu126, cu130") as error:
-        choices.get_choices(None)
+        choices.get_choices()
     assert error.value.code == 2
 
 
@@ -370,14 +371,12 @@ def test_a_working_or_chosen_package_folder_is_kept(tmp_path: Path, monkeypatch:
     assert current_environment().folder == elsewhere
     places.write_json(root / ".venv" / "traindeck.json", {"complete": True})
     assert current_environment().folder == root / ".venv"
-    choices.get_choices(["--environment", str(tmp_path / "mine")])
+    choices.get_choices(choices.parse_options(["--environment", str(tmp_path / "mine")]))
     assert current_environment().folder.parent.parent == tmp_path / "mine"
-    choices.get_choices(["--environment", "auto"])
+    choices.get_choices(choices.parse_options(["--environment", "auto"]))
     assert current_environment().folder == root / ".venv"
     monkeypatch.setenv("TRAINDECK_ENVIRONMENT", str(tmp_path / "yours"))
     assert current_environment().folder.parent.parent == tmp_path / "yours"
-    with pytest.raises(failures.SetupError, match="yours overrides --environment"):
-        choices.get_choices(["--environment", "here"])
 
 
 @pytest.mark.usefixtures("windows")
@@ -406,35 +405,15 @@ def test_runs_are_stored_elsewhere_unless_the_project_folder_has_runs(
 
 
 def test_the_setup_lock_is_exclusive() -> None:
-    with locking.setup_lock():
+    with running.setup_lock():
         with (places.STATE_FOLDER / "lock").open("a+b") as other:
-            assert not locking.try_lock(other.fileno())
+            assert not running.try_lock(other.fileno())
         assert (places.STATE_FOLDER / "lock").read_text(encoding="ascii") == str(os.getpid())
     with (places.STATE_FOLDER / "lock").open("a+b") as other:
-        assert locking.try_lock(other.fileno())
+        assert running.try_lock(other.fileno())
 
 
 # --- start ------------------------------------------------------------------------------------------------
-
-
-@requires_posix
-def test_all_checks_run_and_the_first_failure_sets_the_exit_code(
-    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    environment = Environment(tmp_path)
-    record = f'echo "$*" >>"{tmp_path}/calls"\ncase $2 in mypy) exit 5;; pytest) exit 1;; esac'
-    monkeypatch.setattr(starting, "current_environment", lambda: environment)
-    assert environment.python.samefile(fake_python("python", instead=record))
-    assert starting.run_checks(["-k", "some thing"]) == 5
-    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
-    assert [call.split()[1] for call in calls] == ["ruff", "mypy", "import", "pytest"]
-    assert calls[-1] == "-m pytest -k some thing"
-    assert starting.run_checks([]) == starting.run_checks(["--all", "-x"]) == 5
-    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
-    assert [call for call in calls if "pytest" in call][1:] == [
-        "-m pytest -n 2 --dist loadfile -m not slow",
-        "-m pytest -n 2 --dist loadfile -x",
-    ]
 
 
 def test_child_environments_exclude_foreign_python_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -496,10 +475,17 @@ def test_setup_changes_the_torch_build_for_a_new_gpu_unless_it_was_chosen(
     driver: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = Environment(tmp_path)
-    environment.write_state({"complete": True, "tag": "cu126"})
     monkeypatch.setattr(choices, "query_driver", lambda: driver)
-    assert (choices.torch_change_reason(environment, {"torch": ""}) or "") == reason
-    assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "a chosen build is kept"
+
+    def found(torch: str, requested: bool = True) -> str:
+        wanted = {**NO_CHOICES, "torch": torch}
+        inputs = choices.setup_inputs(wanted, "")
+        environment.update_state(complete=True, torch="", tag="cu126", inputs=inputs)
+        return choices.setup_reason(environment, wanted, dev=False, requested=requested) or ""
+
+    assert found("") == reason
+    assert found("cu126") == "", "a chosen build is kept"
+    assert found("", requested=False) == "", "it takes too long for every start"
 
 
 def test_one_version_of_uv_is_used_everywhere() -> None:

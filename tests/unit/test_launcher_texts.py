@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
+import io
 import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launcher import failures, messages
+from launcher import choices, failures
 from launcher.messages import message
 from trainer_core import texts
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [*sorted((ROOT / "launcher").glob("*.py")), ROOT / "train_gpu.py"]
-ADVICE = {key for _, key, _ in failures.KNOWN_FAILURES}
+LISTED = {key for _, key, _ in failures.KNOWN_FAILURES} | set(choices.INPUT_REASONS.values())
 
 
 def message_calls() -> Iterator[tuple[str, set[str], str]]:
@@ -35,11 +36,11 @@ def test_every_message_has_a_text_with_its_parameters(language: texts.Language) 
     for key, parameters, location in message_calls():
         expected = {name for _, name, _, _ in string.Formatter().parse(table[key]) if name is not None}
         assert parameters == expected, location
-    assert all(table[key] for key in ADVICE)
+    assert all(table[key] for key in LISTED)
 
 
 def test_every_text_of_the_launcher_is_used() -> None:
-    used = {key for key, _, _ in message_calls()} | ADVICE
+    used = {key for key, _, _ in message_calls()} | LISTED
     assert {key for key in texts.catalogue("en") if key.startswith("launcher.")} == used
 
 
@@ -69,6 +70,11 @@ def test_messages_use_the_language_of_the_terminal(
     assert message("launcher.reason.chosen") == expected
 
 
-def test_a_text_is_truncated_or_padded_to_the_width() -> None:
-    assert messages.fit_to_width("安装 a", 9) == "安装 a   "
-    assert messages.fit_to_width("安装安装安装", 6) == "安装  "
+def test_the_window_has_a_button_for_the_mirrors_and_the_terminal_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", "en")
+    output = "error sending request for url"
+    assert "setup --mirror" in str(failures.tool_error("It failed:", output))
+    monkeypatch.setattr(failures, "EVENTS", [io.StringIO()])
+    shown = str(failures.tool_error("It failed:", output))
+    assert f"click {texts.get('installation.choose_mirror', 'en')}" in shown
+    assert "setup --mirror" not in shown

@@ -89,7 +89,10 @@ def test_uninstall_keeps_shortcuts_of_other_copies_and_unrelated_files(
     (installation / "settings" / "mine.txt").touch()
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall"]) == 0
-    assert f"kept: {installation / 'settings'}" in capsys.readouterr().err
+    assert (
+        f"Kept: {installation / 'settings' / 'queue.json'} (to remove it: uninstall --settings)"
+        in capsys.readouterr().err
+    )
     assert train_gpu.main(["uninstall", "--settings"]) == 0
     assert (installation / "Traindeck.lnk").exists()
     assert [path.name for path in (installation / "settings").iterdir()] == ["mine.txt"]
