@@ -64,8 +64,8 @@ rem No Python: uv installs one below .venv-setup. Its wheel is a zip. curl and t
 rem is the second way. The hash is that of version 0.13.9 (launcher\uv.py); UV_PYTHON_INSTALL_MIRROR is for the Python.
 echo No Python 3.11, 3.12 or 3.13 was found. Downloading one for Traindeck (60 MB).
 call :chinese launcher\get_python.zh.txt
-set "UV=.venv-setup\uv-0.13.9\uv.exe"
-md .venv-setup\uv-0.13.9 2>nul
+set "UV=.venv-setup\uv-0.13.9\bin\uv.exe"
+md .venv-setup\uv-0.13.9\bin 2>nul
 for %%m in (https://files.pythonhosted.org https://pypi.tuna.tsinghua.edu.cn https://mirrors.aliyun.com/pypi) do call :uv %%m
 if not exist "%UV%" exit /b 1
 call :python
@@ -85,7 +85,7 @@ set "HASH="
 for /f "skip=1 delims=" %%h in ('certutil.exe -hashfile .venv-setup\uv.zip SHA256 2^>nul') do if not defined HASH set "HASH=%%h"
 if defined HASH set "HASH=%HASH: =%"
 if /i not "%HASH%"=="6a44b2ed8111d2f60d2b92627c5dccda3f7ed7570b18ce115e569cd68c28246b" exit /b 1
-tar.exe -xf .venv-setup\uv.zip -C .venv-setup\uv-0.13.9 --strip-components=2 uv-0.13.9.data/scripts/uv.exe 2>nul
+tar.exe -xf .venv-setup\uv.zip -C .venv-setup\uv-0.13.9\bin --strip-components=2 uv-0.13.9.data/scripts/uv.exe 2>nul
 if not exist "%UV%" (
   %SHELL% Expand-Archive -Force .venv-setup\uv.zip .venv-setup\uv.part >nul 2>nul
   move .venv-setup\uv.part\uv-0.13.9.data\scripts\uv.exe "%UV%" >nul 2>nul

@@ -31,14 +31,13 @@ if "launcher" not in sys.modules:
 from launcher import places
 from launcher.choices import get_choices, parse_options
 from launcher.environment import current_environment, new_environment
-from launcher.failures import SetupError
-from launcher.messages import EVENTS, emit, message, print_and_log, print_message
-from launcher.mirrors import measure_mirrors
+from launcher.messages import EVENTS, SetupError, emit, message, print_and_log, print_message
 from launcher.packing import pack
+from launcher.processes import exec_command, start_window
 from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
-from launcher.starting import exec_command, start_window
+from launcher.sources import measure_mirrors
 from launcher.updating import ensure_environment, ensure_window, go_back, recover_switch, update_in_window
 
 
@@ -89,17 +88,18 @@ def run(command: str, argv: "list[str]") -> int:
     if not argv:
         update = update_in_window(choices)
         if ensure_window(choices) or update:
-            return start_window(update or "")
+            return start_window(current_environment().python, update or "")
     needs_tools = command == "test" and not current_environment().state.get("dev")
     ensure_environment(choices, dev=command == "test", requested=needs_tools)
-    start = [str(current_environment().python), "-P"]
+    python = current_environment().python
+    start = [str(python), "-P"]
     if command == "test":
         return exec_command([*start, str(places.ROOT / "tests" / "checks.py"), *argv[1:]])
     if command in ("--help", "-h"):
         # The trainer's own help follows.
         called = "train_gpu.bat" if places.WINDOWS else "./train_gpu.sh"
         print((__doc__ or "").split("\n\n")[1].replace("train_gpu.py", called) + "\n", flush=True)
-    return exec_command([*start, "-m", "trainer_core", *argv]) if argv else start_window()
+    return exec_command([*start, "-m", "trainer_core", *argv]) if argv else start_window(python)
 
 
 def run_setup(options: argparse.Namespace, choices: "dict[str, str]", before: Path) -> int:
@@ -108,7 +108,7 @@ def run_setup(options: argparse.Namespace, choices: "dict[str, str]", before: Pa
         measure_mirrors()
     elif options.back:
         go_back()
-        return start_window() if options.open else 0
+        return start_window(current_environment().python) if options.open else 0
     elif ensure_environment(choices, options.dev, requested=True):
         print_message(message("launcher.ready", version=current_environment().torch_version()))
         if before != current_environment().folder and before.exists():

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment
-from launcher.failures import SetupError
-from launcher.messages import message
-from launcher.mirrors import MIRRORS, find_mirror
+from launcher.messages import SetupError, message
 from launcher.places import read_json, write_json
-from launcher.torch_builds import TORCH_TAGS, choose_torch, nvidia_smi, query_driver
+from launcher.sources import MIRRORS, TORCH_TAGS, choose_torch, find_mirror, has_driver, query_driver
 
 # Also environment variables: TRAINDECK_NAME.
 CHOICE_NAMES = ("torch", "mirror", "python", "constraints", "environment", "keep_downloads")
@@ -76,7 +74,7 @@ def setup_inputs(choices: "dict[str, str]", python: str) -> "dict[str, str]":
         "requirements": digest.hexdigest(),
         "python": " ".join([python, choices["python"]]),
         "torch": choices["torch"],
-        "driver": str(bool(nvidia_smi())),
+        "driver": str(has_driver()),
     }
 
 

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import hashlib
-import os
 import re
 import ssl
 import threading
@@ -15,17 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from launcher import places
-from launcher.failures import SetupError, mirror_advice
-from launcher.messages import emit, log, message
+from launcher.messages import SetupError, emit, log, message, mirror_advice
 from launcher.places import WINDOWS
 from launcher.processes import show_activity
+from launcher.uv import trusted_hosts
 
 CONNECTIONS = 4
 CHUNK_BYTES = 1 << 18
 TIMEOUT_S = 30
 ATTEMPTS = 8  # without a byte received in between; the waits add up to a minute
 RATE_WINDOW_S = 5.0
-TRUSTED_HOSTS: "set[str]" = set()  # without a valid certificate
 
 
 class Package(NamedTuple):
@@ -160,12 +158,6 @@ def verify(package: Package) -> None:
     part.replace(package.path())
 
 
-def use_settings(variables: "dict[str, str]", trusted_hosts: "list[str]") -> None:
-    """Use the proxy, certificates and trusted hosts that pip is configured for."""
-    os.environ.update(variables)
-    TRUSTED_HOSTS.update(trusted_hosts)
-
-
 def open_url(url: str, headers: "dict[str, str]") -> Any:
     """Open a URL with the proxies and certificates of the user. Returns a response."""
     parts = urllib.parse.urlsplit(url)
@@ -173,8 +165,8 @@ def open_url(url: str, headers: "dict[str, str]") -> Any:
         word = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode("utf-8")
         headers = dict(headers, Authorization="Basic " + base64.b64encode(word).decode("ascii"))
     request = urllib.request.Request(without_password(url), headers=dict(headers, **{"User-Agent": "traindeck"}))
-    context = ssl.create_default_context()
-    if {parts.netloc.rpartition("@")[2], parts.hostname} & TRUSTED_HOSTS:
+    trusted, context = trusted_hosts(), ssl.create_default_context()
+    if {parts.netloc.rpartition("@")[2], parts.hostname} & trusted:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context)
 

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from launcher import places
-from launcher.downloads import Package, use_settings
+from launcher.downloads import Package
 from launcher.environment import Environment, normalize
-from launcher.failures import SetupError, mirror_advice, tool_error
-from launcher.messages import message, print_and_log
-from launcher.mirrors import find_mirror
-from launcher.processes import clean_env, run_logged
-from launcher.torch_builds import TorchSource, torch_sources
-from launcher.uv import configured_sources, find_uv, uv_environment
+from launcher.messages import SetupError, message, mirror_advice, print_and_log, tool_error
+from launcher.processes import run_logged
+from launcher.sources import TorchSource, find_mirror, torch_sources
+from launcher.uv import configured_sources, find_uv, packed_options, pip_env, uv_env
 
 OPTIONS_OF_UV = {"--index-url": "--default-index", "--extra-index-url": "--index"}  # the others have the same name
 
@@ -68,17 +66,10 @@ def torch_pin() -> str:
     return pinned_versions({"constraints": ""})["torch"]
 
 
-def is_packed() -> bool:
-    """Whether this copy of Traindeck came with its packages (`pack`), and installs only those."""
-    return places.PACKED_WHEELS.is_dir()
-
-
 def source_options(choices: "dict[str, str]") -> "list[str]":
     """Sources of packages other than torch, as options of pip."""
     mirror = find_mirror(choices["mirror"])
-    if is_packed():
-        return folder_source("", places.PACKED_WHEELS).options
-    return ["--index-url", mirror.pypi] if mirror else []
+    return packed_options() or (["--index-url", mirror.pypi] if mirror else [])
 
 
 def folder_source(label: str, folder: Path) -> TorchSource:
@@ -95,7 +86,6 @@ class Resolver:
     def __init__(self, folder: Path, choices: "dict[str, str]", target: "Sequence[str]" = ()) -> None:
         self.folder, self.choices, self.python = folder, choices, Environment(folder).python
         self.target = list(target) or ["--python", str(self.python)]
-        use_settings(*configured_sources()[1:])
 
     def lock(self, wanted: "list[str]", torch: str, options: "Sequence[str]") -> "list[Package]":
         """Return what is installed for requirements. `torch`: its requirement; `options`: sources, as those of pip."""
@@ -108,7 +98,7 @@ class Resolver:
     def find_torch(self, tag: str, system: str = sys.platform) -> TorchSource:
         """Return the first source that has exactly this build of torch."""
         sources = torch_sources(tag, torch_pin(), find_mirror(self.choices["mirror"]), system)
-        if is_packed():
+        if packed_options():
             sources = [folder_source(message("launcher.source.packed"), places.PACKED_WHEELS)]
         elif places.DOWNLOADS.is_dir():
             sources.append(folder_source(message("launcher.source.kept"), places.DOWNLOADS))
@@ -144,15 +134,14 @@ class Resolver:
             command = [*pip_of(self.python), "install", "--dry-run", "--ignore-installed", "--report", str(answer)]
             code, output = run_logged([*command, "-r", str(asked), *what, *options], activity, env=pip_env())
             return ([] if code else read_report(answer)), output
-        own, configured = [OPTIONS_OF_UV.get(option, option) for option in options], configured_sources().options
+        own, configured = [OPTIONS_OF_UV.get(option, option) for option in options], configured_sources()
         if "--default-index" in own and "--default-index" in configured:
             configured = configured[2:]  # it is the first
         elif "--no-index" in own:
             configured = []
         command = [uv, "pip", "compile", str(asked), "--format", "pylock.toml", "--output-file", str(answer)]
         command += ["--quiet", "--no-header", "--index-strategy", "unsafe-best-match", *self.target]
-        env = uv_environment(configured_sources().variables)
-        code, output = run_logged([*command, *what, *configured, *own], activity, env=env, cwd=str(places.ROOT))
+        code, output = run_logged([*command, *what, *configured, *own], activity, env=uv_env(), cwd=str(places.ROOT))
         return ([] if code else read_lock(answer)), output
 
 
@@ -186,7 +175,3 @@ def file_name(url: str) -> str:
 
 def pip_of(python: Path) -> "list[str]":
     return [str(python), "-I", "-X", "utf8", "-m", "pip"]
-
-
-def pip_env() -> "dict[str, str]":
-    return dict(clean_env(), PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_PROGRESS_BAR="off")

@@ -1,6 +1,6 @@
 """Command `pack`: a zip of Traindeck with all its packages, for a machine without internet.
 
-In the unpacked copy, the folder `wheels` is the only source of packages (`packages.is_packed`).
+In the unpacked copy, the folder `wheels` is the only source of packages (`uv.packed_options`).
 """
 
 import argparse
@@ -15,13 +15,11 @@ from pathlib import Path
 from launcher import places
 from launcher.choices import get_choices
 from launcher.downloads import Downloads, with_sizes
-from launcher.failures import SetupError
-from launcher.messages import message, print_and_log
+from launcher.messages import SetupError, message, print_and_log
 from launcher.packages import Resolver, requirements
 from launcher.places import WINDOWS
-from launcher.pythons import PRIVATE_PYTHONS
-from launcher.torch_builds import TORCH_TAGS, choose_torch, query_driver
-from launcher.uv import UV_VERSION, find_uv
+from launcher.sources import TORCH_TAGS, choose_torch, query_driver
+from launcher.uv import PRIVATE_PYTHONS, UV_VERSION, find_uv
 
 # Names for the user, of uv, and of sys.platform.
 PLATFORMS = {"windows": ("x86_64-pc-windows-msvc", "win32"), "linux": ("x86_64-manylinux_2_34", "linux")}

@@ -4,20 +4,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import NamedTuple
 
-from launcher import places
-from launcher.failures import SetupError, tool_error
-from launcher.messages import log, message
+from launcher.messages import SetupError, log, message, tool_error
 from launcher.places import WINDOWS
 from launcher.processes import clean_env, run_logged
-from launcher.uv import configured_sources, find_uv, uv_environment
+from launcher.uv import find_uv, uv_env
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
-PRIVATE_PYTHONS = "python"  # folder below that of the state
 
 PROBE_SCRIPT = """
 import json, struct, sys, sysconfig
@@ -57,17 +54,10 @@ def try_python(path: str) -> Interpreter:
     return Interpreter(base, name, reason)
 
 
-def private_pythons() -> "list[str]":
-    """Pythons that uv installed for this copy of Traindeck."""
-    program = "python.exe" if WINDOWS else "bin/python3"
-    found = (places.STATE_FOLDER / PRIVATE_PYTHONS).glob("cpython-3*/" + program)
-    return sorted(map(str, found), reverse=True)
-
-
 def python_candidates() -> "Iterator[str]":
     """Paths of what may be a supported Python, most likely first."""
     yield sys.executable
-    for path in [*private_pythons(), *(pythons_of_uv() or pythons_on_path())]:
+    for path in pythons_of_uv() or pythons_on_path():
         # Of the Microsoft Store: a placeholder, which opens it, or a Python that writes to other folders.
         if "windowsapps" not in path.lower():
             yield path
@@ -81,10 +71,10 @@ def pythons_on_path() -> "list[str]":
 
 
 def pythons_of_uv() -> "list[str]":
-    """Pythons that uv finds: on PATH, in the registry of Windows, its own. Empty without uv."""
+    """Pythons that uv finds: on PATH, in the registry of Windows, those that it installed here. Empty without uv."""
     command = [find_uv(), "python", "list", "--only-installed", "--no-python-downloads", "--output-format", "json"]
     try:
-        done = subprocess.run(command, env=uv_environment({}), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, timeout=60)
+        done = subprocess.run(command, env=uv_env(), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, timeout=60)
         return [entry["path"] for entry in json.loads(done.stdout.decode("utf-8")) if entry.get("path")]
     except (OSError, ValueError, KeyError, subprocess.SubprocessError):
         return []
@@ -93,10 +83,30 @@ def pythons_of_uv() -> "list[str]":
 def find_python(chosen: str = "", version: str = "") -> str:
     """Executable of a supported Python, of this version (`3.12`) if one is given.
 
-    Installs one where none is found. Raises SetupError with the reason for each candidate.
+    uv installs one where none is found. Raises SetupError with the reason for each candidate.
     """
+    found, rejected = select_python([chosen] if chosen else python_candidates(), version)
+    if found:
+        return found
+    if chosen:
+        raise SetupError("\n".join([message("launcher.chosen_python"), *rejected, message("launcher.advice.python")]))
+    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
+    failure = "\n".join([message("launcher.no_python"), *rejected, advice])
+    if not find_uv():
+        raise SetupError(failure)
+    # For nobody but this copy of Traindeck. A mirror: UV_PYTHON_INSTALL_MIRROR.
+    command = [find_uv(), "python", "install", "--no-bin", "--no-registry", version or "3.12"]
+    code, output = run_logged(command, message("launcher.activity.get_python"), env=uv_env())
+    found = "" if code else select_python(pythons_of_uv(), version)[0]
+    if not found:
+        raise tool_error("\n".join([failure, message("launcher.python_not_installed")]), output)
+    return found
+
+
+def select_python(candidates: "Iterable[str]", version: str) -> "tuple[str, list[str]]":
+    """Return the first usable Python, or empty, and the others before it with the reasons."""
     rejected: dict[str, str] = {}
-    for path in [chosen] if chosen else python_candidates():
+    for path in candidates:
         if path in rejected:
             continue
         python = try_python(path)
@@ -105,29 +115,7 @@ def find_python(chosen: str = "", version: str = "") -> str:
             reason = message("launcher.reason.other_python")
         if not reason:
             log(f"Python: {python.executable}. Rejected: {rejected}")
-            return python.executable
+            return python.executable, []
         rejected[path] = reason
     found = [message("launcher.rejected_python", path=path, reason=reason) for path, reason in rejected.items()]
-    if chosen:
-        raise SetupError("\n".join([message("launcher.chosen_python"), *found, message("launcher.advice.python")]))
-    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
-    failure = "\n".join([message("launcher.no_python"), *found, advice])
-    if find_uv():
-        return install_python(version or "3.12", failure)
-    raise SetupError(failure)
-
-
-def install_python(version: str, failure: str) -> str:
-    """Let uv install a Python below Traindeck's folder, for nobody else. A mirror: UV_PYTHON_INSTALL_MIRROR.
-
-    `failure`: why none was found, for the error.
-    """
-    folder = places.STATE_FOLDER / PRIVATE_PYTHONS
-    command = [find_uv(), "python", "install", "--no-bin", "--no-registry", "--install-dir", str(folder), version]
-    env = uv_environment(configured_sources().variables)
-    code, output = run_logged(command, message("launcher.activity.get_python"), env=env)
-    for path in private_pythons() if not code else []:
-        python = try_python(path)
-        if not python.reason and python.version == version:
-            return python.executable
-    raise tool_error("\n".join([failure, message("launcher.python_not_installed")]), output)
+    return "", found

@@ -9,8 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from launcher import places
-from launcher.environment import Environment, current_environment
-from launcher.folders import remove_if_unused
+from launcher.environment import Environment, current_environment, remove_if_unused
 from launcher.messages import message, print_message
 from launcher.places import WINDOWS, read_json, runs_home
 from launcher.shortcuts import exec_line

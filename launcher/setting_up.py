@@ -7,13 +7,10 @@ from pathlib import Path
 from launcher import places
 from launcher.choices import setup_inputs
 from launcher.downloads import Downloads, Package, with_sizes
-from launcher.environment import Environment, current_environment
-from launcher.failures import SetupError, tool_error
-from launcher.folders import remove_environment
-from launcher.messages import emit, message, print_and_log
+from launcher.environment import Environment, current_environment, remove_environment
+from launcher.messages import SetupError, emit, message, print_and_log, tool_error
 from launcher.packages import (
     Resolver,
-    pip_env,
     pip_of,
     requirements,
     source_options,
@@ -22,8 +19,8 @@ from launcher.packages import (
 )
 from launcher.processes import child_env, run_logged
 from launcher.pythons import find_python, try_python
-from launcher.torch_builds import choose_torch, query_driver
-from launcher.uv import bundled_pip, configured_sources, find_uv, uv_environment
+from launcher.sources import choose_torch, query_driver
+from launcher.uv import bundled_pip, configured_sources, find_uv, pip_env, uv_env
 
 LARGE_BYTES = 60_000_000  # data can be previewed before PyTorch and packages as large are there
 UNPACKED_FACTOR = 2.5  # bytes on disk for each byte of a wheel: of torch 2.13 and its CUDA libraries, rounded up
@@ -69,7 +66,7 @@ def create_environment(env: Environment, chosen: str) -> None:
     activity, uv = message("launcher.activity.create", name=env.folder.name), find_uv()
     if uv:
         command = [uv, "venv", "--relocatable", "--no-project", "--prompt", "traindeck", "--python", python]
-        code, output = run_logged([*command, str(env.folder)], activity, env=uv_environment({}))
+        code, output = run_logged([*command, str(env.folder)], activity, env=uv_env())
         pip = bundled_pip()
         if not code and pip:  # for those who add packages of their own
             install_files(env, [pip], compile_all=False)
@@ -180,8 +177,8 @@ def install_files(env: Environment, files: "list[Path]", compile_all: bool = Tru
     if uv:
         command = [uv, "pip", "install", "--python", str(env.python), "--no-deps"]
         command += ["--compile-bytecode"] if compile_all else []
-        sources = configured_sources()  # source distributions are built with packages of these
-        code, output = run_logged([*command, *sources.options, *paths], activity, env=uv_environment(sources.variables))
+        command += configured_sources()  # source distributions are built with packages of these
+        code, output = run_logged([*command, *paths], activity, env=uv_env())
     else:
         code, output = run_logged([*pip_of(env.python), "install", "--no-deps", *paths], activity, env=pip_env())
     if code:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import places
-from launcher.failures import SetupError
-from launcher.messages import message, print_and_log
+from launcher.messages import SetupError, message, print_and_log
 from launcher.places import read_json, write_json
 
 if sys.platform == "win32":

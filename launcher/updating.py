@@ -12,16 +12,18 @@ from pathlib import Path
 
 from launcher import places
 from launcher.choices import get_choices, setup_inputs, setup_reason
-from launcher.environment import Environment, current_environment, new_environment, previous_environment
-from launcher.failures import SetupError
-from launcher.folders import (
+from launcher.environment import (
+    Environment,
     clone_environment,
+    current_environment,
+    new_environment,
+    previous_environment,
     remove_environment,
     remove_if_unused,
     rename_environment,
     restore_programs,
 )
-from launcher.messages import log, message, print_and_log, print_message
+from launcher.messages import SetupError, log, message, print_and_log, print_message
 from launcher.packages import name_of, pinned_versions, requirements, window_requirements
 from launcher.places import WINDOWS, read_json, write_json
 from launcher.running import processes_using, setup_lock

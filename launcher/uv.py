@@ -1,4 +1,4 @@
-"""uv resolves and installs packages. It is obtained through pip once, and told the sources that pip is configured for.
+"""uv finds Pythons, resolves and installs packages. pip obtains it once, and its settings apply.
 
 Where it cannot be had or run, pip does its work (`packages.py`).
 """
@@ -6,16 +6,14 @@ Where it cannot be had or run, pip does its work (`packages.py`).
 import ast
 import functools
 import importlib.util
+import itertools
 import os
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import NamedTuple
 
 from launcher import places
 from launcher.messages import message
@@ -23,7 +21,7 @@ from launcher.places import WINDOWS
 from launcher.processes import clean_env, run_logged
 
 UV_VERSION = "0.13.9"
-PROGRAM = "uv.exe" if WINDOWS else "uv"
+PRIVATE_PYTHONS = "python"  # folder below that of the state
 
 
 def find_uv() -> str:
@@ -38,41 +36,19 @@ def own_uv() -> str:
     program = installed_uv()
     if runs(program):
         return str(program)
-    folder = places.STATE_FOLDER / "uv.part"
-    shutil.rmtree(str(folder), ignore_errors=True)
-    if get_wheel(folder):
-        extract(next(iter(folder.glob("uv-*.whl"))), program)
-        shutil.rmtree(str(folder), ignore_errors=True)
-    return str(program) if runs(program) else ""
+    options = ["--target", str(program.parents[1]), "--upgrade", "--no-deps", "--only-binary=:all:", "--retries=1"]
+    options += packed_options()
+    activity = message("launcher.activity.get_uv")
+    for pip in pip_commands():
+        code, _ = run_logged([*pip, "install", *options, "uv==" + UV_VERSION], activity, env=pip_env())
+        if not code and runs(program):
+            return str(program)
+    return ""
 
 
 def installed_uv() -> Path:
     """Path of the uv that this copy of Traindeck obtained, or would."""
-    return places.STATE_FOLDER / ("uv-" + UV_VERSION) / PROGRAM
-
-
-def get_wheel(folder: Path) -> bool:
-    """Put the wheel of uv into the folder: that of a pack, else from the sources that pip is configured for."""
-    packed = next(iter(places.PACKED_WHEELS.glob(f"uv-{UV_VERSION}-*.whl")), None)
-    if packed:
-        folder.mkdir(parents=True)
-        shutil.copy2(str(packed), str(folder))
-        return True
-    options = ["--no-deps", "--only-binary=:all:", "--retries=1", "--disable-pip-version-check", "--no-input"]
-    arguments = ["download", "uv==" + UV_VERSION, *options, "-d", str(folder)]
-    activity = message("launcher.activity.get_uv")
-    return any(run_logged([*pip, *arguments], activity, env=clean_env())[0] == 0 for pip in pip_commands())
-
-
-def extract(wheel: Path, program: Path) -> None:
-    """Extract the program. Other setups may do so at once: the file is replaced as a whole."""
-    with zipfile.ZipFile(str(wheel)) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("/scripts/" + PROGRAM))
-        program.parent.mkdir(parents=True, exist_ok=True)
-        part = program.with_name(f"{PROGRAM}.{os.getpid()}.part")
-        part.write_bytes(archive.read(name))
-    part.chmod(0o755)
-    part.replace(program)
+    return places.STATE_FOLDER / ("uv-" + UV_VERSION) / "bin" / ("uv.exe" if WINDOWS else "uv")
 
 
 def runs(program: Path) -> bool:
@@ -106,12 +82,41 @@ def bundled_pip() -> "Path | None":
     return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"), reverse=True)), None)
 
 
-class Sources(NamedTuple):
-    """Where packages come from, as options and environment variables of uv."""
+def pip_env() -> "dict[str, str]":
+    return dict(clean_env(), PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_PROGRESS_BAR="off")
 
-    options: "list[str]"
-    variables: "dict[str, str]"
-    trusted_hosts: "list[str]"
+
+def uv_env() -> "dict[str, str]":
+    """Environment variables for uv: without the user's own settings of uv that would change where it installs."""
+    configured_sources()
+    env = {name: value for name, value in clean_env().items() if name not in ("UV_SYSTEM_PYTHON", "UV_PYTHON")}
+    own = {"UV_PYTHON_INSTALL_DIR": str(places.STATE_FOLDER / PRIVATE_PYTHONS), "UV_NO_CONFIG": "1"}
+    return dict(env, UV_NO_PROGRESS="1", UV_SYSTEM_CERTS="1", UV_HTTP_TIMEOUT="60", **own)
+
+
+def packed_options() -> "list[str]":
+    """In a copy that came with its packages (`pack`): those are the only source, as options of pip and uv."""
+    return ["--no-index", "--find-links", str(places.PACKED_WHEELS)] if places.PACKED_WHEELS.is_dir() else []
+
+
+@functools.lru_cache(maxsize=1)
+def configured_sources() -> "list[str]":
+    """The sources that pip is configured for, as options of uv, which ignores pip's settings. Sets variables for the
+    proxy and certificates."""
+    # Without pip, only the environment is known.
+    settings = {
+        name[4:].lower().replace("_", "-"): text for name, text in os.environ.items() if name.startswith("PIP_")
+    }
+    for command in pip_commands():
+        done = subprocess.run([*command, "config", "list"], env=clean_env(), stdout=PIPE, stderr=DEVNULL)
+        if done.returncode == 0:
+            settings = pip_settings(done.stdout.decode("utf-8", "replace"))
+            break
+    if settings.get("cert"):
+        os.environ["SSL_CERT_FILE"] = settings["cert"]
+    if settings.get("proxy"):
+        os.environ.update(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings["proxy"]))
+    return translate(settings)
 
 
 def pip_settings(listed: str) -> "dict[str, str]":
@@ -123,20 +128,8 @@ def pip_settings(listed: str) -> "dict[str, str]":
     return found
 
 
-@functools.lru_cache(maxsize=1)
-def configured_sources() -> Sources:
-    """The sources that pip is configured for: uv ignores pip's settings."""
-    for command in pip_commands():
-        done = subprocess.run([*command, "config", "list"], env=clean_env(), stdout=PIPE, stderr=DEVNULL)
-        if done.returncode == 0:
-            return translate(pip_settings(done.stdout.decode("utf-8", "replace")))
-    # Without pip, only the environment is known.
-    named = {name[4:].lower().replace("_", "-"): text for name, text in os.environ.items() if name.startswith("PIP_")}
-    return translate(named)
-
-
-def translate(settings: "dict[str, str]") -> Sources:
-    """The options and environment variables of uv that mean the same as pip's settings."""
+def translate(settings: "dict[str, str]") -> "list[str]":
+    """The options of uv that mean the same as pip's settings."""
     options: list[str] = []
     for name, option in (
         ("index-url", "--default-index"),
@@ -146,25 +139,15 @@ def translate(settings: "dict[str, str]") -> Sources:
         ("constraint", "--constraints"),
     ):
         for value in settings.get(name, "").split():
-            if name == "trusted-host" or not is_missing_folder(value):
+            is_folder = name == "find-links" and not re.match(r"(https?|file):", value)
+            if not is_folder or Path(value).exists():  # pip ignores a missing folder, uv fails
                 options += [option, value]
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         options += ["--no-index"]
-    variables = {}
-    if settings.get("cert"):
-        variables["SSL_CERT_FILE"] = settings["cert"]
-    if settings.get("proxy"):
-        variables.update(dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings["proxy"]))
-    return Sources(options, variables, settings.get("trusted-host", "").split())
+    return options
 
 
-def is_missing_folder(source: str) -> bool:
-    """Whether it names a local folder that does not exist: pip ignores it, uv fails."""
-    local = source[len("file://") :] if source.startswith("file://") else source
-    return "://" not in local and not Path(local).exists()
-
-
-def uv_environment(variables: "dict[str, str]") -> "dict[str, str]":
-    """Environment variables for uv: without the user's own settings of uv that would change where it installs."""
-    env = {name: value for name, value in clean_env().items() if name not in ("UV_SYSTEM_PYTHON", "UV_PYTHON")}
-    return dict(env, UV_NO_CONFIG="1", UV_NO_PROGRESS="1", UV_SYSTEM_CERTS="1", UV_HTTP_TIMEOUT="60", **variables)
+def trusted_hosts() -> "set[str]":
+    """Hosts without a valid certificate that pip is configured to trust."""
+    options = configured_sources()
+    return {value for option, value in itertools.pairwise(options) if option == "--allow-insecure-host"}

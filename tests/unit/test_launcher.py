@@ -13,15 +13,14 @@ import pytest
 import train_gpu
 from launcher import (
     choices,
-    failures,
-    mirrors,
+    messages,
     packages,
     places,
     processes,
     pythons,
     running,
     setting_up,
-    torch_builds,
+    sources,
     uv,
 )
 from launcher.environment import Environment, current_environment
@@ -105,7 +104,7 @@ def test_each_rejected_python_is_listed_with_reason_and_remedy(
         fake_python("broken", instead="exit 1"),
         "/nowhere/python",
     )
-    with pytest.raises(failures.SetupError) as error:
+    with pytest.raises(messages.SetupError) as error:
         pythons.find_python()
     text = str(error.value)
     for line in (
@@ -139,7 +138,7 @@ def test_every_python_on_the_path_is_a_candidate_but_those_of_the_microsoft_stor
 
 
 def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
-    with pytest.raises(failures.SetupError, match="setup --python"):
+    with pytest.raises(messages.SetupError, match="setup --python"):
         pythons.find_python("/nowhere/python3.12")
 
 
@@ -168,14 +167,14 @@ def test_a_chosen_python_that_is_not_supported_is_an_error() -> None:
 def test_the_torch_build_depends_on_the_driver_and_the_gpu(
     driver: str, capability: float, windows: bool, tag: str
 ) -> None:
-    chosen, reason = torch_builds.choose_torch(torch_builds.Driver(driver, capability), windows)
+    chosen, reason = sources.choose_torch(sources.Driver(driver, capability), windows)
     assert chosen == tag
     assert reason.startswith("WARNING") == (tag == "cpu")
 
 
 def test_only_an_unresponsive_driver_warns_about_the_cpu_build() -> None:
-    assert torch_builds.choose_torch(None) == ("cpu", message("launcher.driver.none"))
-    tag, reason = torch_builds.choose_torch(torch_builds.Driver("", 0.0))
+    assert sources.choose_torch(None) == ("cpu", message("launcher.driver.none"))
+    tag, reason = sources.choose_torch(sources.Driver("", 0.0))
     assert tag == "cpu"
     assert reason.startswith("WARNING")
 
@@ -198,21 +197,21 @@ def test_nvidia_smi_reports_the_driver(
 ) -> None:
     path = fake_python("nvidia-smi", instead=script)
     monkeypatch.setenv("PATH", str(Path(path).parent) + os.pathsep + os.environ["PATH"])
-    assert torch_builds.query_driver() == expected
+    assert sources.query_driver() == expected
 
 
 def test_configured_sources_precede_the_torch_index() -> None:
     for platform in ("linux", "win32"):
         for tag in ("cpu", "cu126", "cu130"):
-            sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
-            assert sources[0] == torch_builds.TorchSource(message("launcher.source.configured"), "2.13.0+" + tag, [])
-            assert any("download.pytorch.org/whl/" + tag in source.label for source in sources)
+            found = sources.torch_sources(tag, "2.13.0", None, platform)
+            assert found[0] == sources.TorchSource(message("launcher.source.configured"), "2.13.0+" + tag, [])
+            assert any("download.pytorch.org/whl/" + tag in source.label for source in found)
 
 
 def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() -> None:
     def warnings(tag: str, platform: str) -> list[str | None]:
-        sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
-        return [source.warning for source in sources if source.version == "2.13.0"]
+        found = sources.torch_sources(tag, "2.13.0", None, platform)
+        return [source.warning for source in found if source.version == "2.13.0"]
 
     assert warnings("cpu", "win32") == [None]
     assert warnings("cu130", "win32") == []
@@ -221,24 +220,24 @@ def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() 
     [warning] = warnings("cpu", "linux")
     assert warning is not None
     assert "several GB" in warning
-    assert torch_builds.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
+    assert sources.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
 
 
 def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
-    for name, mirror in mirrors.MIRRORS.items():
-        sources = torch_builds.torch_sources("cu126", "2.13.0", mirrors.find_mirror(name), "win32")
-        assert mirror.torch.replace("{tag}", "cu126") in sources[0].options
-        assert all(["--index-url", mirror.pypi] == source.options[:2] for source in sources)
+    for name, mirror in sources.MIRRORS.items():
+        found = sources.torch_sources("cu126", "2.13.0", sources.find_mirror(name), "win32")
+        assert mirror.torch.replace("{tag}", "cu126") in found[0].options
+        assert all(["--index-url", mirror.pypi] == source.options[:2] for source in found)
 
 
 def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
-    assert mirrors.find_mirror("") is None
-    assert mirrors.find_mirror("https://pypi.lab/simple") == mirrors.Mirror("https://pypi.lab/simple", "")
-    mirror = mirrors.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+    assert sources.find_mirror("") is None
+    assert sources.find_mirror("https://pypi.lab/simple") == sources.Mirror("https://pypi.lab/simple", "")
+    mirror = sources.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
     assert mirror is not None
     assert mirror.torch == "https://wheels.lab/whl/{tag}"
-    with pytest.raises(failures.SetupError, match="tsinghua"):
-        mirrors.find_mirror("tsingua")
+    with pytest.raises(messages.SetupError, match="tsinghua"):
+        sources.find_mirror("tsingua")
 
 
 # --- setup --------------------------------------------------------------------------------------
@@ -248,7 +247,7 @@ NO_CHOICES = dict.fromkeys(choices.CHOICE_NAMES, "")
 
 def test_the_reason_for_a_setup_names_what_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
-    monkeypatch.setattr(choices, "nvidia_smi", lambda: "")
+    monkeypatch.setattr(choices, "has_driver", lambda: False)
     environment = Environment(tmp_path)
 
     def reason(**changed: str) -> str:
@@ -269,7 +268,7 @@ def test_the_reason_for_a_setup_names_what_has_changed(monkeypatch: pytest.Monke
     for name in ("constraints.txt", "pyproject.toml"):
         (tmp_path / name).write_text("# changed", encoding="utf-8")
         assert reason() == "the requirements changed"
-    monkeypatch.setattr(choices, "nvidia_smi", lambda: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(choices, "has_driver", lambda: True)
     assert reason() == "the NVIDIA driver was installed or removed"
 
 
@@ -306,7 +305,7 @@ def test_options_of_setup_are_stored_and_environment_variables_override_them(
 
 def test_an_unknown_build_is_an_error_that_lists_the_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
-    with pytest.raises(failures.SetupError, match="cu126, cu130") as error:
+    with pytest.raises(messages.SetupError, match="cu126, cu130") as error:
         choices.get_choices()
     assert error.value.code == 2
 
@@ -325,7 +324,7 @@ def test_an_unknown_build_is_an_error_that_lists_the_builds(monkeypatch: pytest.
     ],
 )
 def test_known_failures_have_advice_and_an_exit_code(output: str, advice: str, code: int) -> None:
-    error = failures.tool_error("It failed:", output)
+    error = messages.tool_error("It failed:", output)
     assert advice in str(error)
     assert output in str(error)
     assert error.code == code
@@ -465,9 +464,9 @@ def test_help_lists_the_commands_of_the_launcher_and_the_trainer(
 @pytest.mark.parametrize(
     ("driver", "reason"),
     [
-        (torch_builds.Driver("591.10", 12.0), "another PyTorch build fits this GPU and driver"),  # a new RTX 50
-        (torch_builds.Driver("566.36", 8.6), ""),  # the same GPU
-        (torch_builds.Driver("", 0.0), ""),  # the driver does not respond
+        (sources.Driver("591.10", 12.0), "another PyTorch build fits this GPU and driver"),  # a new RTX 50
+        (sources.Driver("566.36", 8.6), ""),  # the same GPU
+        (sources.Driver("", 0.0), ""),  # the driver does not respond
         (None, ""),
     ],
 )
@@ -504,17 +503,16 @@ def test_settings_of_pip_become_those_of_uv(tmp_path: Path) -> None:
         f"install.find-links={f'{tmp_path} /nowhere'!r}\n:env:.index-url='https://mine/simple'\n"
         "global.cert='/ca.pem'\r\nglobal.proxy='http://proxy:3128'\nglobal.timeout='60'\n"
     )
-    sources = uv.translate(uv.pip_settings(listed))
-    assert sources.options == [
+    settings = uv.pip_settings(listed)
+    assert settings["cert"] == "/ca.pem"
+    assert settings["proxy"] == "http://proxy:3128"
+    assert uv.translate(settings) == [
         *("--default-index", "https://mine/simple"),
         *("--find-links", str(tmp_path)),  # pip ignores the missing folder, uv would fail
         *("--allow-insecure-host", "pypi.lab"),
         *("--allow-insecure-host", "other.lab:8080"),
     ]
-    assert sources.trusted_hosts == ["pypi.lab", "other.lab:8080"]
-    assert sources.variables["SSL_CERT_FILE"] == "/ca.pem"
-    assert sources.variables["HTTPS_PROXY"] == "http://proxy:3128"
-    assert uv.translate({"no-index": "true"}).options == ["--no-index"]
+    assert uv.translate({"no-index": "true"}) == ["--no-index"]
 
 
 def test_a_pip_that_an_interrupted_setup_left_is_not_asked_for_sources(
@@ -528,8 +526,8 @@ def test_a_pip_that_an_interrupted_setup_left_is_not_asked_for_sources(
     )
     monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.lab/simple")
     uv.configured_sources.cache_clear()
-    assert "https://pypi.lab/simple" in uv.configured_sources().options
+    assert "https://pypi.lab/simple" in uv.configured_sources()
     monkeypatch.setattr(uv, "pip_commands", lambda: iter([[sys.executable, str(broken)]]))
     uv.configured_sources.cache_clear()
-    assert "https://pypi.lab/simple" in uv.configured_sources().options
+    assert "https://pypi.lab/simple" in uv.configured_sources()
     uv.configured_sources.cache_clear()

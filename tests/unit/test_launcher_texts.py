@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher import choices, failures
+from launcher import choices, messages
 from launcher.messages import message
 from trainer_core import texts
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [*sorted((ROOT / "launcher").glob("*.py")), ROOT / "train_gpu.py"]
-LISTED = {key for _, key, _ in failures.KNOWN_FAILURES} | set(choices.INPUT_REASONS.values())
+LISTED = {key for _, key, _ in messages.KNOWN_FAILURES} | set(choices.INPUT_REASONS.values())
 
 
 def message_calls() -> Iterator[tuple[str, set[str], str]]:
@@ -48,7 +48,7 @@ def test_errors_of_tools_and_their_advice_are_translated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
-    error = failures.tool_error(message("launcher.packages_not_installed"), "ERROR: {no} No space left")
+    error = messages.tool_error(message("launcher.packages_not_installed"), "ERROR: {no} No space left")
     assert message("launcher.update_failed", error=error).splitlines()[:3] == [
         "更新失败，现有环境仍可使用。无法安装软件包：",
         "    ERROR: {no} No space left",
@@ -73,8 +73,8 @@ def test_messages_use_the_language_of_the_terminal(
 def test_the_window_has_a_button_for_the_mirrors_and_the_terminal_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "en")
     output = "error sending request for url"
-    assert "setup --mirror" in str(failures.tool_error("It failed:", output))
-    monkeypatch.setattr(failures, "EVENTS", [io.StringIO()])
-    shown = str(failures.tool_error("It failed:", output))
+    assert "setup --mirror" in str(messages.tool_error("It failed:", output))
+    monkeypatch.setattr(messages, "EVENTS", [io.StringIO()])
+    shown = str(messages.tool_error("It failed:", output))
     assert f"click {texts.get('installation.choose_mirror', 'en')}" in shown
     assert "setup --mirror" not in shown

@@ -189,7 +189,7 @@ def test_without_python_one_is_downloaded_with_what_windows_has(new_project: Bat
     assert "Downloading one for Traindeck" in done.stdout
     assert done.returncode == 1
     if damaged:
-        assert not (new_project.root / ".venv-setup" / "uv-0.13.9" / "uv.exe").exists()
+        assert not (new_project.root / ".venv-setup" / "uv-0.13.9" / "bin" / "uv.exe").exists()
         assert "could not download one" in done.stdout
     else:  # the downloaded Python runs the launcher, which says that it is too old
         assert len(urls) == 2

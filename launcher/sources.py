@@ -1,23 +1,92 @@
-"""Selects the torch build for the driver and GPU, and its sources."""
+"""The torch build for the driver and GPU, and the sources of packages: mirrors, torch's own index."""
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+import time
+import urllib.parse
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
-from launcher.messages import log, message
-from launcher.mirrors import Mirror
+from launcher.downloads import open_url
+from launcher.messages import SetupError, emit, log, message, print_message
 from launcher.places import WINDOWS
+from launcher.uv import configured_sources
 
+PYPI = "https://pypi.org/simple"
+MEASURED_PACKAGE = "numpy"  # large enough, and everywhere
 # The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
 TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 PYPI_LINUX_TAG = "cu130"  # what PyPI's plain Linux wheel of torch 2.13 is built with; on Windows it is CPU-only
+
+
+# --- mirrors -------------------------------------------------------------------------------------------
+
+
+class Mirror(NamedTuple):
+    """Replaces PyPI and torch's own index."""
+
+    pypi: str
+    torch: str  # {tag} stands for cpu, cu130 ...; empty: no torch wheels there
+    torch_option: str = "--extra-index-url"
+
+
+NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/{tag}"
+MIRRORS = {
+    "tsinghua": Mirror("https://pypi.tuna.tsinghua.edu.cn/simple", NJU_TORCH),  # has no torch wheels itself
+    "nju": Mirror("https://mirror.nju.edu.cn/pypi/web/simple", NJU_TORCH),
+    # One index for all builds: https://github.com/sjtug/mirror-requests/issues/421
+    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels"),
+    # Flat pages of wheels, which pip reads only as find-links.
+    "aliyun": Mirror(
+        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/{tag}/", "--find-links"
+    ),
+}
+
+
+def find_mirror(name: str) -> "Mirror | None":
+    """A mirror by name, or PYPI_URL[,TORCH_URL]."""
+    if not name or name == "none":
+        return None
+    if name in MIRRORS:
+        return MIRRORS[name]
+    pypi, _, torch = name.partition(",")
+    if not re.match(r"(https?|file)://", pypi):
+        raise SetupError(message("launcher.unknown_mirror", name=name, mirrors=", ".join(MIRRORS)), 2)
+    return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
+
+
+def measure_mirrors() -> None:
+    """Print bytes per second of each mirror, and of the source that is used without one."""
+    options = configured_sources()
+    configured = options[options.index("--default-index") + 1] if "--default-index" in options else PYPI
+    for name, index in [("", configured), *((name, mirror.pypi) for name, mirror in MIRRORS.items())]:
+        label, rate = name or message("launcher.source.configured"), measure_rate(index)
+        emit("mirror", name=name, label=label, rate=round(rate))
+        print_message(message("launcher.mirror_rate", name=label, rate=rate / 1e6))
+
+
+def measure_rate(index: str, seconds: float = 4.0) -> float:
+    """Bytes per second of a wheel in an index (PEP 503); 0 if it does not answer."""
+    page, got = f"{index.rstrip('/')}/{MEASURED_PACKAGE}/", 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open_url(page, {}) as answer:
+            link = re.findall(r'href="([^"]+\.whl)', answer.read().decode("utf-8", "replace"))[-1]
+        started = time.monotonic()
+        with open_url(urllib.parse.urljoin(page, link), {}) as answer:
+            while time.monotonic() - started < seconds:
+                chunk = answer.read(1 << 16)
+                if not chunk:
+                    break
+                got += len(chunk)
+        return got / max(time.monotonic() - started, 0.001)
+    return 0.0
+
+
+# --- torch ---------------------------------------------------------------------------------------------
 
 
 class Driver(NamedTuple):
@@ -27,20 +96,17 @@ class Driver(NamedTuple):
     compute_capability: float  # of the newest GPU; 0: unknown
 
 
-def nvidia_smi() -> str:
-    """Path of nvidia-smi, or empty. PATH may lack System32."""
-    spots = [str(Path(os.environ.get("WINDIR", "C:\\Windows")) / "System32/nvidia-smi.exe")] if WINDOWS else []
-    spots += ["/usr/lib/wsl/lib/nvidia-smi"]
-    return shutil.which("nvidia-smi") or next((spot for spot in spots if Path(spot).exists()), "")
+def has_driver() -> bool:
+    """Whether an NVIDIA driver is installed. Fast: called at every start."""
+    return shutil.which("nvidia-smi") is not None
 
 
 def query_driver() -> "Driver | None":
     """Driver version and highest compute capability from nvidia-smi, or None without it. Takes up to seconds."""
-    program = nvidia_smi()
-    if not program:
+    if not has_driver():
         return None
     for fields in ("driver_version,compute_cap", "driver_version"):  # old drivers lack compute_cap
-        command = [program, "--query-gpu=" + fields, "--format=csv,noheader"]
+        command = ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, timeout=30)
             answer = done.stdout.decode("utf-8", "replace").strip()
