@@ -4,7 +4,7 @@
     train_gpu.py                     the window
     train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
     train_gpu.py pack FILE.zip       Traindeck with all packages, for a machine without internet (pack --help)
-    train_gpu.py shortcut            a shortcut in the menu (Linux) and on the desktop
+    train_gpu.py shortcut            a shortcut on the desktop (Windows) or in the menu (Linux)
     train_gpu.py uninstall [options] remove what Traindeck created, after confirmation (uninstall --help)
     train_gpu.py test [pytest args]  every check of the repository
     train_gpu.py ANYTHING ELSE       the headless trainer with these arguments

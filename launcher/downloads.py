@@ -147,11 +147,10 @@ class Downloads:
 
 def verify(package: Package) -> None:
     """Check the hash of a file that was received, and give it its name. Raises SetupError."""
-    part, digest = package.part(), hashlib.sha256()
+    part = package.part()
     with part.open("rb") as content:
-        for chunk in iter(lambda: content.read(1 << 20), b""):
-            digest.update(chunk)
-    if package.sha256 and digest.hexdigest() != package.sha256:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if package.sha256 and digest != package.sha256:
         part.unlink()
         url = without_password(package.url)
         raise SetupError(message("launcher.wrong_download", name=package.file, url=url))

@@ -23,20 +23,20 @@ from launcher.uv import configured_sources, find_uv, packed_options, pip_env, uv
 OPTIONS_OF_UV = {"--index-url": "--default-index", "--extra-index-url": "--index"}  # the others have the same name
 
 
-def project_table() -> "dict[str, Any]":
+def read_toml(path: Path) -> "dict[str, Any]":
     import tomllib  # Python 3.11: `main` has switched to one
 
-    return tomllib.loads((places.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def requirements(dev: bool = False) -> "list[str]":
-    project = project_table()["project"]
+    project = read_toml(places.ROOT / "pyproject.toml")["project"]
     return [*project["dependencies"], *(project["optional-dependencies"]["dev"] if dev else [])]
 
 
 def window_requirements() -> "list[str]":
     """The packages that the window starts with; without them in pyproject.toml, none."""
-    return list(project_table().get("tool", {}).get("traindeck", {}).get("window", []))
+    return list(read_toml(places.ROOT / "pyproject.toml").get("tool", {}).get("traindeck", {}).get("window", []))
 
 
 def name_of(requirement: str) -> str:
@@ -148,10 +148,8 @@ class Resolver:
 def read_lock(path: Path) -> "list[Package]":
     """Read a pylock.toml (https://packaging.python.org/en/latest/specifications/pylock-toml/). uv lists the wheel that
     fits best first."""
-    import tomllib
-
     found = []
-    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("packages", []):
+    for entry in read_toml(path).get("packages", []):
         file = entry["wheels"][0] if entry.get("wheels") else entry.get("sdist") or entry["archive"]
         url = (path.parent / file["path"]).resolve().as_uri() if "path" in file else file["url"]
         digest, size = file.get("hashes", {}).get("sha256", ""), int(file.get("size", 0))

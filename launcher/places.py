@@ -13,7 +13,6 @@ STATE_FOLDER = ROOT / ".venv-setup"  # choices and lock; kept when .venv is repl
 DOWNLOADS = STATE_FOLDER / "downloads"  # wheels, deleted after their installation unless `--keep-downloads` was given
 PACKED_WHEELS = ROOT / "wheels"  # in a copy made by `pack`: the only source of packages
 LOG = ROOT / "logs" / "setup.log"
-SHORTCUTS = STATE_FOLDER / "shortcuts.json"  # shortcuts outside of our folders, for `uninstall`
 MAX_ENVIRONMENT_SUBPATH = 196  # longest path below an environment home: \\.venv.new\\ and a licence file of torch 2.13
 MAX_RUN_SUBPATH = 170  # longest path below the runs home, with a long run name
 

@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE
 from launcher import places
 from launcher.environment import Environment, current_environment, remove_if_unused
 from launcher.messages import message, print_message
-from launcher.places import WINDOWS, read_json, runs_home
-from launcher.shortcuts import exec_line
+from launcher.places import WINDOWS, runs_home
+from launcher.shortcuts import is_own_shortcut, shortcut_path
 from launcher.updating import refuse_while_running
 from launcher.uv import installed_uv
 
@@ -29,11 +29,13 @@ def uninstall(arguments: "list[str]") -> int:
     options = parser.parse_args(arguments)
     refuse_while_running()
     home, environments = runs_home(), current_environment().folder.parent
-    links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if points_here(Path(link))]
+    links = [shortcut_path()] if is_own_shortcut() else []
     # .venv may be here too, of an earlier choice.
     ours = [folder / name for folder in (places.ROOT, environments) for name in (".venv", ".venv.new", ".venv.old")]
     ours += [places.STATE_FOLDER, *([environments] if environments != places.ROOT else [])]
-    caches = [home / "cache", *compile_caches(home), home / "logs", places.LOG.parent]
+    caches = [home / "cache", home / "logs", places.LOG.parent]
+    if " " in str(home):  # compiled models of all copies (trainer_core/train/engine/compilation.py)
+        caches.append(Path.home() / ".cache" / "traindeck")
     on_request = {"runs": [home / "runs"], "settings": settings_files(), "uv_cache": uv_cache()}
     wanted = [path for name, paths in on_request.items() if vars(options)[name] for path in paths]
     found = [path for path in dict.fromkeys([*links, *caches, *wanted, *ours]) if path.exists()]
@@ -69,21 +71,6 @@ def uv_cache() -> "list[Path]":
         return []
     folder = output.decode("utf-8", "replace").strip()
     return [Path(folder)] if folder else []
-
-
-def compile_caches(home: Path) -> "list[Path]":
-    """Cache of compiled models if the path has a space (trainer_core/train/engine/compilation.py); shared by copies."""
-    return [Path.home() / ".cache" / "traindeck"] if " " in str(home) else []
-
-
-def points_here(link: Path) -> bool:
-    """Whether a shortcut points to this copy of Traindeck: another copy may have replaced it."""
-    line = exec_line(places.ROOT / "train_gpu.sh").encode("utf-8", "surrogateescape")
-    target = line + b"\n" if link.suffix == ".desktop" else str(places.ROOT).encode("utf-16-le")
-    try:
-        return target in link.read_bytes()
-    except OSError:
-        return False
 
 
 def settings_files() -> "list[Path]":

@@ -41,8 +41,9 @@ def python_problem(env: Environment, chosen: str) -> "str | None":
     return None
 
 
-def make_usable(env: Environment, chosen: str) -> None:
+def make_usable(env: Environment, chosen: str, reason: str) -> None:
     """Create the environment, or replace it if its Python cannot be used."""
+    print_and_log(message("launcher.setting_up", folder=env.folder, reason=reason, log=places.LOG))
     if env.state:
         env.update_state(complete=False)
     fault = python_problem(env, chosen) if env.folder.exists() else None
@@ -96,7 +97,7 @@ def location_notes() -> "list[str]":
 
 def set_up_window(env: Environment, choices: "dict[str, str]") -> None:
     """Prepare an environment so far that the window opens. It has the rest installed."""
-    make_usable(env, choices["python"])
+    make_usable(env, choices["python"], message("launcher.reason.first_start"))
     env.update_state(complete=False)
     packages = Resolver(env.folder, choices).lock(
         window_requirements(), "torch==" + torch_pin(), source_options(choices)
@@ -108,11 +109,11 @@ def set_up_window(env: Environment, choices: "dict[str, str]") -> None:
     env.update_state(window=True)
 
 
-def set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Create or complete an environment, and verify it."""
+def set_up(env: Environment, choices: "dict[str, str]", dev: bool, reason: str) -> None:
+    """Create or complete an environment, and verify it. `reason` is shown."""
     started = time.monotonic()
     dev = dev or bool(env.state.get("dev"))
-    make_usable(env, choices["python"])
+    make_usable(env, choices["python"], reason)
     env.update_state(complete=False, dev=dev)
     tag, reason = choose_torch(query_driver())
     if choices["torch"]:

@@ -1,17 +1,15 @@
 """Command `shortcut`: on Windows through COM objects of the shell, on Linux a desktop entry."""
 
-import contextlib
 import ctypes
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from launcher import places
 from launcher.messages import SetupError, message, print_and_log
-from launcher.places import read_json, write_json
+from launcher.places import WINDOWS
 
 if sys.platform == "win32":
 
@@ -68,37 +66,32 @@ def desktop_entry() -> bytes:
     return changed.encode("utf-8", "surrogateescape")
 
 
-def desktop_entry_paths() -> "list[Path]":
-    """The entry in the menu, and one on the desktop if there is one."""
+def shortcut_path() -> Path:
+    """The shortcut on the desktop of Windows, or in the menu of Linux."""
+    if sys.platform == "win32":
+        return desktop() / "Traindeck.lnk"
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    paths = [Path(data) / "applications" / "traindeck.desktop"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.check_output(["xdg-user-dir", "DESKTOP"], stderr=subprocess.DEVNULL, timeout=10)
-        folder = Path(os.fsdecode(output.rstrip(b"\n")))
-        if folder.is_dir() and folder != Path.home():  # the home folder: there is no desktop
-            paths.append(folder / "traindeck.desktop")
-    return paths
+    return Path(data) / "applications" / "traindeck.desktop"
 
 
-def write_desktop_entry(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(desktop_entry())
-    path.chmod(0o755)  # desktops start only executable entries
+def is_own_shortcut() -> bool:
+    """Whether there is a shortcut that starts this copy of Traindeck: another copy may have replaced it."""
+    line = exec_line(places.ROOT / "train_gpu.sh").encode("utf-8", "surrogateescape") + b"\n"
+    try:
+        return (str(places.ROOT).encode("utf-16-le") if WINDOWS else line) in shortcut_path().read_bytes()
+    except OSError:
+        return False
 
 
 def make_shortcut() -> int:
-    """Create shortcuts and record them for `uninstall`."""
+    """Create the shortcut."""
+    path = shortcut_path()
     if sys.platform == "win32":
-        links = [desktop() / "Traindeck.lnk"]
-        write_shortcut(links[0], places.ROOT / "train_gpu.bat", places.ROOT / "assets" / "traindeck.ico")
+        write_shortcut(path, places.ROOT / "train_gpu.bat", places.ROOT / "assets" / "traindeck.ico")
     elif sys.platform == "linux":
-        links = desktop_entry_paths()
-        for path in links:
-            write_desktop_entry(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(desktop_entry())
     else:
         raise SetupError(message("launcher.shortcut_unsupported"), 2)
-    made = {*map(str, links), *read_json(places.SHORTCUTS).get("made", [])}
-    write_json(places.SHORTCUTS, {"made": sorted(made)})
-    for link in links:
-        print_and_log(message("launcher.shortcut_created", path=link))
+    print_and_log(message("launcher.shortcut_created", path=path))
     return 0

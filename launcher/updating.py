@@ -8,9 +8,7 @@ import hashlib
 import json
 import os
 import time
-from pathlib import Path
 
-from launcher import places
 from launcher.choices import get_choices, setup_inputs, setup_reason
 from launcher.environment import (
     Environment,
@@ -25,7 +23,7 @@ from launcher.environment import (
 )
 from launcher.messages import SetupError, log, message, print_and_log, print_message
 from launcher.packages import name_of, pinned_versions, requirements, window_requirements
-from launcher.places import WINDOWS, read_json, write_json
+from launcher.places import WINDOWS, write_json
 from launcher.running import processes_using, setup_lock
 from launcher.setting_up import python_problem, set_up, set_up_window
 
@@ -41,7 +39,6 @@ def ensure_window(choices: "dict[str, str]") -> bool:
         return False
     with setup_lock():
         if not env.state.get("window") or not env.python_version():
-            announce_setup(env, message("launcher.reason.first_start"))
             set_up_window(env, choices)
     return True
 
@@ -64,14 +61,9 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
         if reason and env.is_usable():
             return update(reason, choices, dev, requested)
         if reason:
-            announce_setup(env, reason)
-            set_up(env, choices, dev)
+            set_up(env, choices, dev, reason)
         remove_if_unused(new)
         return True
-
-
-def announce_setup(env: Environment, reason: str) -> None:
-    print_and_log(message("launcher.setting_up", folder=env.folder, reason=reason, log=places.LOG))
 
 
 def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
@@ -79,27 +71,24 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -
     new, dev = new_environment(), dev or bool(current_environment().state.get("dev"))
     try:
         if setup_reason(new, choices, dev):  # not finished, or of other inputs
-            announce_setup(new, reason)
-            prepare_update(new, choices, dev)
-        if failure_file().exists():
-            failure_file().unlink()
+            prepare_update(new, choices, dev, reason)
         done = switch_environments()
     except (SetupError, OSError) as error:
-        failure = error if isinstance(error, SetupError) else SetupError(str(error))
+        summary = getattr(error, "summary", str(error))
         remove_if_unused(new)
         if isinstance(error, SetupError):  # an OSError may be temporary
-            record_failure(reason, choices, failure.summary)
+            record_failure(reason, choices, summary)
         if requested:
-            raise SetupError(message("launcher.update_failed", error=failure), failure.code) from error
-        log(f"Update failed: {failure}")
-        print_and_log(message("launcher.update_failed_starting", error=failure.summary, command=SETUP_COMMAND))
+            raise SetupError(message("launcher.update_failed", error=error), getattr(error, "code", 1)) from error
+        log(f"Update failed: {error}")
+        print_and_log(message("launcher.update_failed_starting", error=summary, command=SETUP_COMMAND))
         return False
     if not done:
         print_and_log(message("launcher.update_ready"))
     return done
 
 
-def prepare_update(new: Environment, choices: "dict[str, str]", dev: bool) -> None:
+def prepare_update(new: Environment, choices: "dict[str, str]", dev: bool, reason: str) -> None:
     """Create .venv.new from the files of .venv, install what has changed, and verify it."""
     old = current_environment()
     if not new.state:  # the copy is not complete
@@ -109,8 +98,8 @@ def prepare_update(new: Environment, choices: "dict[str, str]", dev: bool) -> No
             print_and_log(message("launcher.recreating", reason=unfit), indent="  ")
         elif old.is_relocatable():
             clone_environment(old, new)
-            write_json(new.state_file, dict(old.state, complete=False))
-    set_up(new, choices, dev)
+            write_json(new.state_file, dict(old.state, complete=False, failed=None))
+    set_up(new, choices, dev, reason)
 
 
 def switch_environments() -> bool:
@@ -210,18 +199,14 @@ def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, 
 # --- failed updates are not retried at every start: without a network each would take long
 
 
-def failure_file() -> Path:
-    return places.STATE_FOLDER / "failed.json"
-
-
 def record_failure(reason: str, choices: "dict[str, str]", why: str) -> None:
-    write_json(failure_file(), {"wish": update_fingerprint(reason, choices), "why": why})
+    current_environment().update_state(failed=[update_fingerprint(reason, choices), why])
 
 
 def earlier_failure(reason: str, choices: "dict[str, str]") -> str:
     """Why the same update failed before, or was taken back; else empty."""
-    failed = read_json(failure_file())
-    return str(failed.get("why")) if failed.get("wish") == update_fingerprint(reason, choices) else ""
+    wish, why = current_environment().state.get("failed") or ("", "")
+    return str(why) if wish == update_fingerprint(reason, choices) else ""
 
 
 def update_fingerprint(reason: str, choices: "dict[str, str]") -> str:

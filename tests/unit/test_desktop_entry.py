@@ -10,7 +10,7 @@ import pytest
 
 import train_gpu
 from launcher import places
-from launcher.shortcuts import make_shortcut
+from launcher.shortcuts import make_shortcut, shortcut_path
 from trainer_core import texts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="desktop entries are for Linux")
@@ -21,12 +21,10 @@ FOLDER = """我的 模型 & co; 50% %f $HOME "a" 'b' `c` back\\slash\ttab"""
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone whose train_gpu.sh writes `started`, and a user with a desktop folder."""
+    """A clone whose train_gpu.sh writes `started`, and a user without settings."""
     folder, home = tmp_path / FOLDER, tmp_path / "home"
     (folder / "assets").mkdir(parents=True)
-    (home / "桌面").mkdir(parents=True)
-    (home / ".config").mkdir()
-    (home / ".config" / "user-dirs.dirs").write_text('XDG_DESKTOP_DIR="$HOME/桌面"\n', encoding="utf-8")
+    home.mkdir()
     for name in ("traindeck.desktop", "traindeck.png"):
         shutil.copy(ROOT / "assets" / name, folder / "assets")
     (folder / "train_gpu.sh").write_text(': >"$(dirname "$0")/started"\n', encoding="utf-8")
@@ -35,23 +33,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(places, "ROOT", folder)
     monkeypatch.setattr(places, "STATE_FOLDER", folder / ".venv-setup")
-    monkeypatch.setattr(places, "SHORTCUTS", folder / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", folder / "logs" / "setup.log")
     return folder
-
-
-def menu_entry() -> Path:
-    return Path.home() / ".local" / "share" / "applications" / "traindeck.desktop"
-
-
-def desktop_entry() -> Path:
-    return Path.home() / "桌面" / "traindeck.desktop"
 
 
 @pytest.mark.skipif(not shutil.which("gio"), reason="needs gio, of libglib2.0-bin")
 def test_the_desktop_starts_a_clone_in_a_folder_with_special_characters(clone: Path) -> None:
     assert make_shortcut() == 0
-    subprocess.run(["gio", "launch", menu_entry()], check=True, timeout=60)
+    subprocess.run(["gio", "launch", shortcut_path()], check=True, timeout=60)
     end = time.monotonic() + 20
     while not (clone / "started").exists():
         assert time.monotonic() < end
@@ -61,25 +50,20 @@ def test_the_desktop_starts_a_clone_in_a_folder_with_special_characters(clone: P
 @pytest.mark.skipif(not shutil.which("desktop-file-validate"), reason="needs desktop-file-utils")
 def test_the_entries_are_valid(clone: Path) -> None:
     make_shortcut()
-    for entry in (menu_entry(), ROOT / "assets" / "traindeck.desktop"):
+    for entry in (shortcut_path(), ROOT / "assets" / "traindeck.desktop"):
         result = subprocess.run(["desktop-file-validate", entry], capture_output=True, text=True, check=False)
         assert result.stdout + result.stderr == ""
 
 
-@pytest.mark.skipif(not shutil.which("xdg-user-dir"), reason="needs xdg-user-dirs")
-def test_uninstall_removes_the_entries_of_this_copy_only(clone: Path) -> None:
+def test_uninstall_removes_the_entry_of_this_copy_only(clone: Path) -> None:
     make_shortcut()
-    assert menu_entry().read_bytes() == desktop_entry().read_bytes()
-    desktop_entry().write_text("[Desktop Entry]\nExec=/bin/sh /another/train_gpu.sh\n", encoding="utf-8")
+    assert shortcut_path() == Path.home() / ".local" / "share" / "applications" / "traindeck.desktop"
     assert train_gpu.main(["uninstall", "--yes"]) == 0
-    assert not menu_entry().exists()
-    assert desktop_entry().exists()
-
-
-def test_without_a_desktop_only_the_menu_has_an_entry(clone: Path) -> None:
-    desktop_entry().parent.rmdir()
+    assert not shortcut_path().exists()
     make_shortcut()
-    assert places.read_json(places.SHORTCUTS) == {"made": [str(menu_entry())]}
+    shortcut_path().write_text("[Desktop Entry]\nExec=/bin/sh /another/train_gpu.sh\n", encoding="utf-8")
+    assert train_gpu.main(["uninstall", "--yes"]) == 0
+    assert shortcut_path().exists()
 
 
 def test_the_entry_describes_traindeck_as_the_window_does() -> None:

@@ -37,7 +37,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "constraints.txt").write_text("# Pins\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
-    monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
     monkeypatch.setattr(places, "WINDOWS", False)
     monkeypatch.setattr(places, "DOWNLOADS", tmp_path / ".venv-setup" / "downloads")

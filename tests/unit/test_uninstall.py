@@ -11,7 +11,7 @@ import pytest
 import train_gpu
 from app.core.queue import RunQueue
 from app.core.settings import SettingsStore
-from launcher import places, removing
+from launcher import places, removing, shortcuts
 from trainer_core.train.engine import compilation
 
 
@@ -20,7 +20,6 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with all folders of an installation, a shortcut and settings."""
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
-    monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
     monkeypatch.setenv("TRAINDECK_LANG", "en")
     for name in ("HOME", "ENVIRONMENT"):
@@ -29,12 +28,15 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in (".venv/bin", ".venv.new/bin", ".venv.old", ".venv-setup", "cache/tokens", "logs", "runs/mine"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").touch()
-    (tmp_path / "Traindeck.lnk").write_bytes(b"L" + str(tmp_path).encode("utf-16-le"))
+    shortcut = tmp_path / "shortcut"
+    for module in (shortcuts, removing):
+        monkeypatch.setattr(module, "shortcut_path", lambda: shortcut)
+    line = f'Exec=/bin/sh "{tmp_path / "train_gpu.sh"}"\n'
+    shortcut.write_bytes(str(tmp_path).encode("utf-16-le") if os.name == "nt" else line.encode())
     monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "settings"))
     (tmp_path / "settings").mkdir()
     for name in ("settings.json", "queue.json"):
         (tmp_path / "settings" / name).touch()
-    places.write_json(places.SHORTCUTS, {"made": [str(tmp_path / "Traindeck.lnk")]})
     return tmp_path
 
 
@@ -85,7 +87,7 @@ def test_uninstall_without_confirmation_removes_nothing(
 def test_uninstall_keeps_shortcuts_of_other_copies_and_unrelated_files(
     installation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (installation / "Traindeck.lnk").write_bytes("C:\\another Traindeck".encode("utf-16-le"))
+    (installation / "shortcut").write_bytes(b"of another copy")
     (installation / "settings" / "mine.txt").touch()
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall"]) == 0
@@ -94,7 +96,7 @@ def test_uninstall_keeps_shortcuts_of_other_copies_and_unrelated_files(
         in capsys.readouterr().err
     )
     assert train_gpu.main(["uninstall", "--settings"]) == 0
-    assert (installation / "Traindeck.lnk").exists()
+    assert (installation / "shortcut").exists()
     assert [path.name for path in (installation / "settings").iterdir()] == ["mine.txt"]
 
 
