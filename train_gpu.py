@@ -56,7 +56,7 @@ def main(argv: "list[str]") -> int:
         print_and_log(message("launcher.error", error=error))
     except OSError as error:
         code = 7 if error.errno == 28 else 1
-        failure = message("launcher.not_writable", error=error, folder=places.ROOT)
+        failure = message("launcher.not_writable", error=error)
         print_and_log(failure)
     except KeyboardInterrupt:
         code, failure = 130, message("launcher.interrupted")
@@ -75,7 +75,6 @@ def run(command: str, argv: "list[str]") -> int:
     if options and options.output == "json":  # events go to the window, and everything else that is printed to stderr
         EVENTS.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         os.dup2(2, 1)
-    before = current_environment().folder
     choices = get_choices(options)
     recover_switch()
     if sys.version_info < OLDEST_PYTHON:
@@ -84,7 +83,7 @@ def run(command: str, argv: "list[str]") -> int:
     if command == "pack":
         return pack(argv[1:])
     if options:
-        return run_setup(options, choices, before)
+        return run_setup(options, choices)
     if not argv:
         update = update_in_window(choices)
         if ensure_window(choices) or update:
@@ -102,8 +101,8 @@ def run(command: str, argv: "list[str]") -> int:
     return exec_command([*start, "-m", "trainer_core", *argv]) if argv else start_window(python)
 
 
-def run_setup(options: argparse.Namespace, choices: "dict[str, str]", before: Path) -> int:
-    """Command `setup`. `before`: the environment before these options."""
+def run_setup(options: argparse.Namespace, choices: "dict[str, str]") -> int:
+    """Command `setup`."""
     if options.mirrors:
         measure_mirrors()
     elif options.back:
@@ -111,8 +110,6 @@ def run_setup(options: argparse.Namespace, choices: "dict[str, str]", before: Pa
         return start_window(current_environment().python) if options.open else 0
     elif ensure_environment(choices, options.dev, requested=True):
         print_message(message("launcher.ready", version=current_environment().torch_version()))
-        if before != current_environment().folder and before.exists():
-            print_and_log(message("launcher.unused_packages", folder=before))
     return 0
 
 

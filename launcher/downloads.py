@@ -78,7 +78,7 @@ class Downloads:
 
     def wait_for(self, packages: "list[Package]") -> "list[Path]":
         """Show the progress until these are there, and return their files. The first error of any file is raised."""
-        emit("stage", stage="download", text=message("launcher.activity.download"))
+        emit("stage", text=message("launcher.activity.download"))
         names = [package.file for package in packages if package.file in self._futures]
         while True:
             pending = [name for name in names if not self._futures[name].done()]

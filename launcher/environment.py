@@ -99,19 +99,15 @@ class Environment:
         version = self.recorded_version()
         if not version or not self.state.get("window") or self.python_version():
             return
-        started = time.monotonic()
         python = find_python(version=version)
         home = re.sub(r"[/\\][^/\\]*$", "", python)
         text = self.config_file.read_text(encoding="utf-8")
-        part = self.config_file.with_suffix(".part")
-        part.write_text(re.sub(r"(?m)^home = .*$", lambda _: f"home = {home}", text), encoding="utf-8")
-        part.replace(self.config_file)
+        self.config_file.write_text(re.sub(r"(?m)^home = .*$", lambda _: f"home = {home}", text), encoding="utf-8")
         if not WINDOWS:
             with contextlib.suppress(FileNotFoundError):
                 self.python.unlink()
             self.python.symlink_to(python)
-        seconds = time.monotonic() - started
-        print_and_log(message("launcher.moved", folder=self.folder, python=python, seconds=seconds))
+        print_and_log(message("launcher.moved", folder=self.folder, python=python))
 
 
 def normalize(name: str) -> str:

@@ -7,13 +7,11 @@ import json
 import locale
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, TextIO
 
 from launcher import places
-from launcher.places import environment_home
 
 EVENTS: "list[TextIO]" = []  # where JSON events go, for the window (`setup --output json`)
 CATALOGUES = Path(__file__).resolve().parents[1] / "trainer_core" / "texts"
@@ -81,7 +79,7 @@ class SetupError(Exception):
 KNOWN_FAILURES = (
     (r"No space left|Errno 28|WinError 112", "launcher.advice.disk_full", 7),
     (r"WinError 126|WinError 1114|vcruntime140|msvcp140", "launcher.advice.vc_runtime", 1),
-    (r"Long Path|path too long|WinError 206", "launcher.advice.path_too_long", 1),
+    (r"Long Path|path too long|WinError 206|OSError.*'[A-Z]:[^'\n]{259,}'", "launcher.advice.path_too_long", 1),
     (r"no kernel image|not compatible with the current PyTorch", "launcher.advice.no_kernel_image", 6),
     (r"driver version is insufficient|driver on your system is too old", "launcher.advice.update_driver", 6),
     (r"Errno 13|WinError 5\b|WinError 32", "launcher.advice.files_in_use", 1),
@@ -92,7 +90,6 @@ KNOWN_FAILURES = (
         1,
     ),
     (r"No matching distribution|ResolutionImpossible|No solution found", "launcher.advice.package_sources", 1),
-    (r"OSError.*'[A-Z]:[^'\n]{259,}'", "launcher.advice.path_too_long", 1),
 )
 
 
@@ -103,9 +100,6 @@ def mirror_advice() -> str:
 
 def tool_error(what: str, output: str, code: int = 1) -> SetupError:
     """Return an error with the last lines of a tool's output and, for a known failure, advice."""
-    disks = [str(place) for place in (places.ROOT, environment_home()) if place.exists()]
-    if any(shutil.disk_usage(disk).free < 50_000_000 for disk in disks):
-        output += "\nNo space left on device"  # ensurepip does not report it
     known = [found[1:] for found in KNOWN_FAILURES if re.search(found[0], output, re.IGNORECASE)]
     key, code = known[0] if known else ("", code)
     lines = output.strip().splitlines()

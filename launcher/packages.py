@@ -108,8 +108,6 @@ class Resolver:
             packages, output = self._resolve([f"torch==={source.version}"], [], source.options, "--no-deps")
             if packages:
                 print_and_log(message("launcher.source.used", version=source.version, source=source.label), indent="  ")
-                if source.warning:
-                    print_and_log(source.warning, indent="  ")
                 return source
             cut_off = re.search(r"Retrying|Could not fetch|timed out|error sending request|dns error", output)
             found = message("launcher.source.no_answer" if cut_off else "launcher.source.not_found")

@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import platform
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,6 @@ def pack(arguments: "list[str]") -> int:
     options = parser.parse_args(arguments)
     if not find_uv():
         raise SetupError(message("launcher.pack_needs_uv"))
-    started = time.monotonic()
     version = ".".join(options.python.split(".")[:2])
     tag = options.torch or choose_torch(query_driver())[0]
     wheels = collect_wheels(tag, options.platform, version)
@@ -57,8 +55,7 @@ def pack(arguments: "list[str]") -> int:
     finally:
         if part.exists():
             part.unlink()
-    size, seconds = target.stat().st_size / 1e6, time.monotonic() - started
-    print_and_log(message("launcher.packed", path=target, size=size, seconds=seconds, python=version))
+    print_and_log(message("launcher.packed", path=target, size=target.stat().st_size / 1e6, python=version))
     return 0
 
 

@@ -1,6 +1,5 @@
 """Runs programs with a clean environment: with logging and a progress line, or in place of this one."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 from launcher import places
-from launcher.messages import SetupError, log, message, print_and_log, print_message
+from launcher.messages import SetupError, emit, log, message, print_and_log, print_message
 from launcher.places import WINDOWS, runs_home
 
 CLEAR_LINE = "\r" + " " * 99 + "\r"
@@ -39,6 +38,7 @@ def child_env() -> "dict[str, str]":
 def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[int, str]":
     """Run a command with its output in the log and a progress line on the terminal: (exit code, output)."""
     log(f"{activity}: {command}")
+    emit("stage", text=activity)
     started = time.monotonic()
     places.LOG.touch()  # raises here, rather than in the thread, if the log is not writable
     # POSIX: it keeps the setup lock, which it inherits.
@@ -55,19 +55,12 @@ def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[in
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    try:
-        while reader.is_alive():
-            reader.join(1.0)
-            show_activity(activity, time.monotonic() - started, lines[-1] if lines else "")
-        code = child.wait()
-    except BaseException:  # Ctrl+C reaches the child too: let it clean up
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            child.wait(10)
-        child.kill()
-        raise
-    finally:
-        if sys.stderr.isatty():
-            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
+    while reader.is_alive():
+        reader.join(1.0)
+        show_activity(activity, time.monotonic() - started, lines[-1] if lines else "")
+    code = child.wait()
+    if sys.stderr.isatty():
+        print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
     log(f"exit code {code} after {time.monotonic() - started:.1f} s")
     return code, "\n".join(lines)
 

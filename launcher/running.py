@@ -86,36 +86,24 @@ def setup_lock() -> "Iterator[None]":
     # .venv's python.exe is a redirector: it starts the real interpreter as its child. Only the parent runs from .venv.
     marker = places.STATE_FOLDER / f"waiting-{os.getppid()}"
     try:
-        with marker.open("wb"), (places.STATE_FOLDER / "lock").open("a+b") as file:
-            wait_for_lock(file.fileno())
+        with marker.open("wb"), (places.STATE_FOLDER / "lock").open("ab") as file:
+            if not try_lock(file.fileno()):
+                print_and_log(message("launcher.waiting_for_setup"))
+                while not try_lock(file.fileno()):
+                    time.sleep(0.5)
             os.set_inheritable(file.fileno(), not WINDOWS)  # uv keeps the lock if it outlives this process
-            file.truncate(0)
-            file.write(str(os.getpid()).encode("ascii"))
-            file.flush()
             yield
     finally:
         with contextlib.suppress(OSError):
             marker.unlink()
 
 
-def wait_for_lock(descriptor: int) -> None:
-    announced = False
-    while not try_lock(descriptor):
-        if not announced:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
-            print_and_log(message("launcher.waiting_for_setup", pid=owner))
-            announced = True
-        time.sleep(0.5)
-
-
 def try_lock(descriptor: int) -> bool:
-    """Lock a file without waiting. On Windows lock a byte far beyond the end, so that the PID stays readable."""
+    """Lock a file without waiting."""
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            os.lseek(descriptor, 1 << 20, os.SEEK_SET)
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl

@@ -57,10 +57,7 @@ def create_environment(env: Environment, chosen: str) -> None:
     """Create an environment with only pip in it."""
     python = find_python(chosen)
     remove_environment(env)
-    try:
-        env.folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(message("launcher.folder_not_created", error=error), 2) from error
+    env.folder.parent.mkdir(parents=True, exist_ok=True)
     places.write_home_file()
     for note in [*location_notes(), message("launcher.python", path=python)]:
         print_and_log(note, indent="  ")
@@ -115,16 +112,15 @@ def set_up(env: Environment, choices: "dict[str, str]", dev: bool, reason: str) 
     dev = dev or bool(env.state.get("dev"))
     make_usable(env, choices["python"], reason)
     env.update_state(complete=False, dev=dev)
-    tag, reason = choose_torch(query_driver())
+    tag, why = choose_torch(query_driver())
     if choices["torch"]:
-        tag, reason = choices["torch"], message("launcher.reason.chosen")
-    print_and_log(message("launcher.torch_build", tag=tag, reason=reason), indent="  ")
-    emit("stage", stage="resolve", text=message("launcher.activity.resolve"))
+        tag, why = choices["torch"], message("launcher.reason.chosen")
+    print_and_log(message("launcher.torch_build", tag=tag, reason=why), indent="  ")
     resolver = Resolver(env.folder, choices)
     source = resolver.find_torch(tag)
     packages = resolver.lock(requirements(dev), "torch===" + source.version, source.options)
     packages = with_sizes(missing(env, packages))
-    announce_download(env, packages, torch=tag, reason=reason, source=source.label, mirror=choices["mirror"])
+    announce_download(env, packages, torch=tag, reason=why, source=source.label, mirror=choices["mirror"])
     install(env, packages)
     if choices["keep_downloads"] != "yes":
         shutil.rmtree(str(places.DOWNLOADS), ignore_errors=True)
@@ -174,7 +170,6 @@ def install_files(env: Environment, files: "list[Path]", compile_all: bool = Tru
     uv, paths, activity = find_uv(), [str(path) for path in files], message("launcher.activity.install_packages")
     if not files:
         return
-    emit("stage", stage="install", text=activity)
     if uv:
         command = [uv, "pip", "install", "--python", str(env.python), "--no-deps"]
         command += ["--compile-bytecode"] if compile_all else []
@@ -198,7 +193,6 @@ print("PyTorch " + torch.__version__)
 def verify_torch(env: Environment, tag: str) -> None:
     """Import torch and, with a CUDA build, run a kernel on the GPU."""
     activity = message("launcher.activity.test_torch")
-    emit("stage", stage="verify", text=activity)
     variables = {name: value for name, value in child_env().items() if name != "CUDA_VISIBLE_DEVICES"}
     code, output = run_logged([str(env.python), "-P", "-c", VERIFY_SCRIPT, tag], activity, env=variables)
     if code and tag == "cpu":

@@ -149,7 +149,6 @@ class TorchSource(NamedTuple):
     label: str
     version: str
     options: "list[str]"
-    warning: "str | None" = None
 
 
 def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[TorchSource]":
@@ -164,6 +163,4 @@ def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str
         place = mirror.torch.replace("{tag}", tag)
         sources.insert(0, TorchSource(place, build, [*pypi, mirror.torch_option, place]))
     sources.append(TorchSource(TORCH_INDEX + tag, build, [*pypi, "--extra-index-url", TORCH_INDEX + tag]))
-    if tag == "cpu" and linux:
-        sources.append(TorchSource(configured, version, pypi, message("launcher.source.large_build")))
     return sources

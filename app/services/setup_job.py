@@ -30,7 +30,6 @@ class Text(msgspec.Struct, tag="text"):
 class Stage(msgspec.Struct, tag="stage"):
     """What setup begins to do."""
 
-    stage: str  # resolve, download, install, verify
     text: str
 
 

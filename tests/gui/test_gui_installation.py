@@ -67,7 +67,7 @@ def test_setup_starts_with_the_window_and_shows_its_progress(
     card = card_of(controller)
     arguments, *_, language = setup.calls[0]
     assert (arguments, language) == (["setup", "--output", "json"], "en")
-    setup.emit("stage", stage="download", text="Downloading")
+    setup.emit("stage", text="Downloading")
     setup.emit("plan", **PLAN)
     setup.emit("progress", done=GIB, total=3 * GIB, rate=50.0 * MIB, eta_s=41.0, file="torch")
     qtbot.waitUntil(lambda: "left" in card.amount.text())

@@ -334,17 +334,9 @@ def test_a_chosen_package_folder_is_used_updated_and_removed(tmp_path: Path) -> 
     assert [path.name for path in chosen.iterdir()] == [".venv"]
 
 
-def test_the_previous_package_folder_is_reported_after_a_change(tmp_path: Path) -> None:
-    project = UpdatedProject(tmp_path)
-    assert project.run("setup").returncode == 0
-    moved = project.run("setup", "--environment", str(tmp_path / "elsewhere"))
-    assert moved.returncode == 0, moved.stderr
-    assert f"The packages in {project.venv} are no longer used" in moved.stderr
-
-
 def test_a_package_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     failed = UpdatedProject(tmp_path).run("setup", "--environment", str(tmp_path / "a file" / "in it"))
-    assert failed.returncode == 2
-    assert "The package folder cannot be created:" in failed.stderr
-    assert "setup --environment PATH (or auto)" in failed.stderr
+    assert failed.returncode == 1
+    assert str(tmp_path / "a file") in failed.stderr
+    assert "must be able to write there" in failed.stderr

@@ -208,18 +208,13 @@ def test_configured_sources_precede_the_torch_index() -> None:
 
 
 def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() -> None:
-    def warnings(tag: str, platform: str) -> list[str | None]:
-        found = sources.torch_sources(tag, "2.13.0", None, platform)
-        return [source.warning for source in found if source.version == "2.13.0"]
+    def has_plain(tag: str, platform: str) -> bool:
+        return any(found.version == "2.13.0" for found in sources.torch_sources(tag, "2.13.0", None, platform))
 
-    assert warnings("cpu", "win32") == [None]
-    assert warnings("cu130", "win32") == []
-    assert warnings("cu130", "linux") == [None]
-    assert warnings("cu126", "linux") == []
-    [warning] = warnings("cpu", "linux")
-    assert warning is not None
-    assert "several GB" in warning
-    assert sources.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
+    assert has_plain("cpu", "win32")
+    assert has_plain("cu130", "linux")
+    for tag, platform in (("cu130", "win32"), ("cu126", "linux"), ("cpu", "linux")):
+        assert not has_plain(tag, platform)
 
 
 def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
@@ -403,10 +398,8 @@ def test_runs_are_stored_elsewhere_unless_the_project_folder_has_runs(
 
 
 def test_the_setup_lock_is_exclusive() -> None:
-    with running.setup_lock():
-        with (places.STATE_FOLDER / "lock").open("a+b") as other:
-            assert not running.try_lock(other.fileno())
-        assert (places.STATE_FOLDER / "lock").read_text(encoding="ascii") == str(os.getpid())
+    with running.setup_lock(), (places.STATE_FOLDER / "lock").open("a+b") as other:
+        assert not running.try_lock(other.fileno())
     with (places.STATE_FOLDER / "lock").open("a+b") as other:
         assert running.try_lock(other.fileno())
 
