@@ -23,7 +23,7 @@ def uninstall(arguments: "list[str]") -> int:
         "train_gpu uninstall", description="Remove what Traindeck created, after confirmation."
     )
     parser.add_argument("--runs", action="store_true", help="also all runs with their checkpoints")
-    parser.add_argument("--settings", action="store_true", help="also the window's settings and queue")
+    parser.add_argument("--settings", action="store_true", help="also the window's settings, queue and conversations")
     parser.add_argument("--uv-cache", action="store_true", help="also uv's cache of packages, which others may use")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options = parser.parse_args(arguments)
@@ -44,9 +44,10 @@ def uninstall(arguments: "list[str]") -> int:
         return 0
     print_message("\n".join([message("launcher.to_remove"), *(f"  {path}" for path in found)]))
     for name, paths in on_request.items():
-        for path in paths:
-            if path.exists() and path not in found:
-                print_message(message("launcher.kept", path=path, option="--" + name.replace("_", "-")))
+        kept = [str(path) for path in paths if path.exists() and path not in found]
+        if kept:
+            option = "--" + name.replace("_", "-")
+            print_message(message("launcher.kept", path=os.path.commonpath(kept), option=option))
     if not options.yes and not confirm(message("launcher.confirm_removal")):
         print_message(message("launcher.nothing_removed"))
         return 3
@@ -74,13 +75,13 @@ def uv_cache() -> "list[Path]":
 
 
 def settings_files() -> "list[Path]":
-    """Settings and queue of the window (app/core/settings.py), shared by all copies of Traindeck."""
+    """What the window stores (app/core/settings.py), shared by all copies of Traindeck."""
     variable, usual, name = (
         ("APPDATA", "AppData/Roaming", "Traindeck") if WINDOWS else ("XDG_CONFIG_HOME", ".config", "traindeck")
     )
     base = os.environ.get(variable) or str(Path.home() / usual)
     folder = Path(os.environ.get("TRAINDECK_CONFIG_DIR") or Path(base) / name)
-    return [folder / "settings.json", folder / "queue.json"]
+    return [folder / name for name in ("settings.json", "queue.json", "queue.lock", "conversations")]
 
 
 def confirm(question: str) -> bool:

@@ -68,7 +68,8 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
 
 def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
     """Prepare .venv.new and switch to it. Returns whether it is in use; a failure leaves .venv unchanged."""
-    new, dev = new_environment(), dev or bool(current_environment().state.get("dev"))
+    env, new = current_environment(), new_environment()
+    dev, wish = dev or bool(env.state.get("dev")), update_fingerprint(reason, choices)
     try:
         if setup_reason(new, choices, dev):  # not finished, or of other inputs
             prepare_update(new, choices, dev, reason)
@@ -77,7 +78,7 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -
         summary = getattr(error, "summary", str(error))
         remove_if_unused(new)
         if isinstance(error, SetupError):  # an OSError may be temporary
-            record_failure(reason, choices, summary)
+            env.update_state(failed=[wish, summary])
         if requested:
             raise SetupError(message("launcher.update_failed", error=error), getattr(error, "code", 1)) from error
         log(f"Update failed: {error}")
@@ -157,7 +158,7 @@ def go_back() -> None:
         rename_environment(new, gone)
     choices = get_choices()
     reason = setup_reason(old, choices, bool(old.state.get("dev")))
-    record_failure(reason or "", choices, message("launcher.went_back"))
+    old.update_state(failed=[update_fingerprint(reason or "", choices), message("launcher.went_back")])
     print_and_log(message("launcher.ready", version=old.torch_version()))
 
 
@@ -197,10 +198,6 @@ def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, 
 
 
 # --- failed updates are not retried at every start: without a network each would take long
-
-
-def record_failure(reason: str, choices: "dict[str, str]", why: str) -> None:
-    current_environment().update_state(failed=[update_fingerprint(reason, choices), why])
 
 
 def earlier_failure(reason: str, choices: "dict[str, str]") -> str:

@@ -34,8 +34,8 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     line = f'Exec=/bin/sh "{tmp_path / "train_gpu.sh"}"\n'
     shortcut.write_bytes(str(tmp_path).encode("utf-16-le") if os.name == "nt" else line.encode())
     monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "settings"))
-    (tmp_path / "settings").mkdir()
-    for name in ("settings.json", "queue.json"):
+    for name in ("settings.json", "queue.json", "conversations/1.json"):
+        (tmp_path / "settings" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "settings" / name).touch()
     return tmp_path
 
@@ -91,10 +91,7 @@ def test_uninstall_keeps_shortcuts_of_other_copies_and_unrelated_files(
     (installation / "settings" / "mine.txt").touch()
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall"]) == 0
-    assert (
-        f"Kept: {installation / 'settings' / 'queue.json'} (to remove it: uninstall --settings)"
-        in capsys.readouterr().err
-    )
+    assert f"Kept: {installation / 'settings'} (to remove it: uninstall --settings)" in capsys.readouterr().err
     assert train_gpu.main(["uninstall", "--settings"]) == 0
     assert (installation / "shortcut").exists()
     assert [path.name for path in (installation / "settings").iterdir()] == ["mine.txt"]
@@ -118,4 +115,4 @@ def test_uninstall_fails_while_the_environment_is_in_use(
 
 def test_uninstall_finds_the_settings_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINDECK_CONFIG_DIR", raising=False)
-    assert removing.settings_files() == [SettingsStore().path, RunQueue().path]
+    assert removing.settings_files()[:2] == [SettingsStore().path, RunQueue().path]
