@@ -73,6 +73,7 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -
     try:
         if setup_reason(new, choices, dev):  # not finished, or of other inputs
             prepare_update(new, choices, dev, reason)
+        env.update_state(failed=None)
         done = switch_environments()
     except (SetupError, OSError) as error:
         summary = getattr(error, "summary", str(error))
