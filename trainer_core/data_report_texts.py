@@ -11,7 +11,8 @@ from trainer_core.texts import Language, get
 
 _ROLE_NAMES = {
     "text": "data.text", "prompt": "data.prompt", "response": "data.response", "input": "data.input",
-    "system": "data.system", "messages": "data.messages", "tools": "data.tools",
+    "system": "data.system", "messages": "data.messages", "tools": "data.tools", "chosen": "data.chosen",
+    "rejected": "data.rejected", "label": "data.label",
 }  # fmt: skip
 
 
@@ -34,7 +35,8 @@ def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
     documents_read = text("data.count_read" if estimated else "data.all_read", count=f"{read.documents:,}")
     note = text("data.segments_note") if report.splits_documents else ""
     characters = text("data.characters_per_token", count=f"{read.characters / max(1, read.tokens):.2f}")
-    sample_length = text("data.max_tokens_per_sample", count=f"{report.max_seq_len:,}")
+    positions = report.max_seq_len * (report.preference.sides if report.preference else 1)
+    sample_length = text("data.max_tokens_per_sample", count=f"{positions:,}")
     per_step = text("data.samples_per_step", count=f"{report.samples_per_step:,}")
     if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
         per_step = text("data.full_and_short_steps", count=f"{report.full_steps_per_epoch:,}")
@@ -51,12 +53,22 @@ def key_figures(report: DataReport, language: Language) -> dict[str, KeyFigure]:
 def table_rows(report: DataReport, language: Language) -> list[tuple[str, str]]:
     """Return the other figures as (name, value), actionable ones first."""
     read = report.read
-    rows = {"data.long_documents": _part(report.over_length, read.documents)}
-    if report.task == "sft":
-        rows["data.truncated_tokens"] = _part(report.truncated_tokens, read.tokens)
-        rows["data.dropped_samples"] = _part(report.dropped, read.documents)
-    else:
+    found = report.preference
+    conversations = found.chosen + found.rejected if found else read.documents
+    rows = {"data.long_documents": _part(report.over_length, conversations)}
+    if report.task == "pretrain":
         rows["data.remaining_tokens"] = f"{report.remainder_tokens:,}"
+    else:
+        rows["data.truncated_tokens"] = _part(report.truncated_tokens, read.tokens)
+        rows["data.dropped_pairs" if found else "data.dropped_samples"] = _part(report.dropped, read.documents)
+    if found:
+        rows["data.equal_pairs"] = _part(found.equal, read.rows)
+        rows["data.swapped_pairs"] = _part(found.swapped, read.documents)
+        for name, count, tokens in (
+            ("data.chosen_answers", found.chosen, found.chosen_tokens),
+            ("data.rejected_answers", found.rejected, found.rejected_tokens),
+        ):
+            rows[name] = get("data.answer_length", language, count=f"{count:,}", tokens=f"{tokens:,.1f}")
     if report.skipped_turns:
         rows["data.skipped_tool_messages"] = f"{report.skipped_turns:,}"
     if report.packed_sequences is not None and report.fill is not None:

@@ -155,11 +155,20 @@ class Token(msgspec.Struct, array_like=True):
     document: int  # number of the document in the sample, from 0
 
 
+class AnswerView(msgspec.Struct, kw_only=True):
+    """The conversation with a good or a bad answer."""
+
+    chosen: bool  # a good one
+    length: int  # tokens
+    skipped: int = 0  # tokens of the prompt, before the first one that is shown
+
+
 class SampleView(msgspec.Struct, kw_only=True):
     """A training sample."""
 
     tokens: list[Token]  # its first tokens
     length: int  # tokens of the whole sample
+    answers: list[AnswerView] = []  # of preferences: a pair, or one answer; the documents of `tokens`
 
 
 class PreferenceCounts(msgspec.Struct, kw_only=True):

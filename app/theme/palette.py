@@ -48,6 +48,7 @@ class Palette:
     curve_k: str
     loss_token_a: str  # background of tokens that count towards the loss; a and b alternate
     loss_token_b: str
+    rejected_token: str  # background of what only a rejected answer has
     context_token_a: str  # background of the other tokens
     context_token_b: str
 
@@ -59,7 +60,8 @@ LIGHT: Final = Palette(
     warn_surface="#fdf3dc", bad_surface="#fbe7e5", note_surface="#e6effb",
     curve_a="#0072b2", curve_b="#c75100", curve_c="#00805d", curve_d="#a8508a", curve_e="#3f9bd1", curve_f="#a38c00",
     curve_g="#8f1d14", curve_h="#ae59fa", curve_i="#2f3e9e", curve_j="#f2382a", curve_k="#1fa090",
-    loss_token_a="#cdeadb", loss_token_b="#b3ddc7", context_token_a="#eef0f3", context_token_b="#e1e5ea",
+    loss_token_a="#cdeadb", loss_token_b="#b3ddc7", rejected_token="#f6cbc6",
+    context_token_a="#eef0f3", context_token_b="#e1e5ea",
 )  # fmt: skip
 
 DARK: Final = Palette(
@@ -69,7 +71,8 @@ DARK: Final = Palette(
     warn_surface="#332a16", bad_surface="#3a1f1f", note_surface="#1c2b40",
     curve_a="#56b4e9", curve_b="#f0a030", curve_c="#3ecf9d", curve_d="#dd94c0", curve_e="#3a80b4", curve_f="#e3d84a",
     curve_g="#c2408a", curve_h="#b09a10", curve_i="#dcb6fc", curve_j="#7cf03c", curve_k="#2080ff",
-    loss_token_a="#17452f", loss_token_b="#1f573c", context_token_a="#262b33", context_token_b="#2f353e",
+    loss_token_a="#17452f", loss_token_b="#1f573c", rejected_token="#6a2a2a",
+    context_token_a="#262b33", context_token_b="#2f353e",
 )  # fmt: skip
 
 SPACING: Final = 8

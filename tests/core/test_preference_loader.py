@@ -15,7 +15,10 @@ from tests.token_caches import VOCAB_SIZE, add_document
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader, SequenceDataset, concat_batches
 from trainer_core.data.prepare import PreparedData, load_prepared
+from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.token_files import SPLITS, TokenFileWriter
+from trainer_core.data.tokenizing.bpe import train as train_bpe
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.progress import NullReporter
 from trainer_core.train.batch_division import without_labels
 
@@ -189,6 +192,22 @@ def test_a_batch_without_labels_has_no_pairs(tmp_path: Path) -> None:
     assert (empty.loss_weight, empty.row_pairs) == (0, (0,))
     assert empty.preference is not None
     assert not empty.preference.any()
+
+
+def test_a_sample_of_the_report_has_the_tokens_and_labels_of_the_loader(tmp_path: Path) -> None:
+    data, _ = build(tmp_path, [(9, 7), (30, 12)], 2)
+    codec = Codec(train_bpe([f"text {n}" for n in range(50)], 300, "qwen2", lambda: None))
+    samples = SampleViewer(data.open_split("train"), codec, LENGTH).preference_samples(data.sequences["train"], 5)
+    dataset = SequenceDataset(data, "train")
+    for index, sample in enumerate(samples):
+        item = dataset[index]
+        ends = [*item.document_starts[1:], len(item.input_ids)]
+        for place, (start, end) in enumerate(zip(item.document_starts, ends, strict=True)):
+            tokens = [token for token in sample.tokens if token.document == place]
+            assert [token.id for token in tokens[:-1]] == item.input_ids[start:end].tolist()
+            labels = [token.id if token.in_loss else IGNORE_INDEX for token in tokens[1:]]
+            assert labels == item.labels[start:end].tolist()
+            assert (item.preference[place] > 0) == sample.answers[place].chosen
 
 
 def test_other_data_is_weighted_by_tokens(tmp_path: Path) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPainter, QPicture, QTextCursor
-from PySide6.QtWidgets import QFrame, QLabel
+from PySide6.QtWidgets import QFrame, QLabel, QTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.preview_keys import PreviewResult
 from app.pages.data.histogram import Histogram, position
 from app.pages.data.page import DataPage
-from app.theme.palette import DARK, LIGHT
+from app.theme.palette import DARK, LIGHT, Palette
 from app.widgets.basic import ElidedLabel
+from tests.gui import pair_samples
 from tests.gui.conftest import MakeWindow, click, has_golden_font
 from trainer_core import protocol
 from trainer_core.data_report_texts import key_figures, table_rows
@@ -230,6 +232,69 @@ def test_buttons_show_the_next_and_previous_sample(make_window: MakeWindow) -> N
     assert card.text.toPlainText() == "b\nDocument 2\nc  … and 7 more tokens"
     card.back.click()
     assert card.text.toPlainText() == "a"
+
+
+def marked_texts(text: QTextEdit, color: str) -> list[str]:
+    """Adjacent characters with this background."""
+    document, found = text.document(), []
+    for index in range(document.characterCount() - 1):
+        cursor = QTextCursor(document)
+        cursor.setPosition(index)
+        cursor.setPosition(index + 1, QTextCursor.MoveMode.KeepAnchor)
+        background = cursor.charFormat().background()
+        found.append((background.style() != Qt.BrushStyle.NoBrush and background.color().name(), cursor.selectedText()))
+    return ["".join(text for _, text in group) for mark, group in groupby(found, itemgetter(0)) if mark == color]
+
+
+@pytest.mark.parametrize(("theme", "palette"), [("light", LIGHT), ("dark", DARK)])
+def test_the_answers_of_a_pair_are_side_by_side_with_their_differences_marked(
+    make_window: MakeWindow, qtbot: QtBot, theme: str, palette: Palette
+) -> None:
+    controller = make_window(theme=theme)
+    samples = show_report(controller, pair_samples.REPORT).samples
+    chosen, rejected = samples.texts
+    qtbot.waitUntil(rejected.isVisible)
+    assert chosen.geometry().right() < rejected.geometry().left()
+    assert chosen.geometry().top() == rejected.geometry().top()
+    assert "Chosen" in samples.headings[0].text()
+    assert palette.bad in samples.headings[1].text()
+    assert marked_texts(chosen, palette.loss_token_b) == [
+        "scatters",
+        "on",
+        "molecules of the air",
+        "scatters",
+        "蓝",
+        "的",
+    ]
+    assert marked_texts(rejected, palette.rejected_token) == [
+        "is", "reflected by", "oceans", "is reflected", "海的颜",
+    ]  # fmt: skip
+    controller.window.resize(895, 560)
+    controller.window.data.samples.set_narrow(True)
+    qtbot.waitUntil(lambda: chosen.geometry().bottom() < rejected.geometry().top())
+
+
+def test_a_labelled_answer_has_its_label_and_no_marks(make_window: MakeWindow) -> None:
+    controller = make_window(language="zh")
+    samples = show_report(controller, pair_samples.REPORT).samples
+    samples.next.click()
+    assert "较差回答" in samples.headings[0].text()
+    assert [text.isVisible() for text in samples.texts] == [True, False]
+    assert marked_texts(samples.text, LIGHT.rejected_token) == []
+    samples.display([pair_samples.sample_of(("好", True), ("坏", False), hidden=70)])
+    assert samples.text.toPlainText().startswith("… <|im_start|>user")
+    samples.display(REPORT.samples)
+    assert [text.isVisible() for text in samples.texts] == [True, False]
+    assert not samples.headings[0].isVisible()
+
+
+def test_answers_are_counted_in_the_statistics() -> None:
+    rows = dict(table_rows(pair_samples.REPORT, "en"))
+    assert rows["Rejected answers"] == "153,450, 48.2 tokens on average"
+    assert rows["Contradicting rows"] == "12 (0.0078 %)"
+    assert rows["Equal answers (left out)"] == "38 (0.025 %)"
+    figures = key_figures(pair_samples.REPORT, "en")
+    assert figures["samples"].caption == "at most 512 tokens each"
 
 
 def test_the_sequence_length_is_interpolated_between_bin_edges() -> None:

@@ -16,7 +16,7 @@ from app.controller import Controller
 from app.core.preview_keys import PreviewResult
 from app.core.queue import new_item
 from app.core.settings import SettingsStore
-from tests.gui import demo_run, golden
+from tests.gui import demo_run, golden, pair_samples
 from tests.gui.conftest import RTX_3060, MakeWindow, has_golden_font, replace_machine, wait_until_loaded
 from trainer_core import protocol
 from trainer_core.docgen.examples import EVENTS
@@ -121,6 +121,21 @@ def test_the_welcome_page_matches_its_golden_picture(
     page = controller.welcome_page
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     assert compare(grab_page(controller, "plots", qtbot), f"welcome-{language}-{theme}", tmp_path) == ""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_answers_of_a_pair_match_their_golden_picture(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, language: str, theme: str
+) -> None:
+    controller = make_window(language=language, theme=theme)
+    controller.window.resize(golden.SIZE)
+    key = controller.preview_job.compute_key()
+    controller.preview_job.result = PreviewResult(key, protocol.DataReport, report=pair_samples.REPORT)
+    grab_page(controller, "data", qtbot)
+    scroll = controller.window.data._area.verticalScrollBar()
+    scroll.setValue(scroll.maximum())
+    assert compare(grab_page(controller, "data", qtbot), f"pairs-{language}-{theme}", tmp_path) == ""
 
 
 @pytest.mark.skipif(WRITE_MODE, reason="golden pictures are being written")

@@ -44,6 +44,9 @@ def test_texts_and_curves_have_enough_contrast(palette: Palette) -> None:
         assert contrast(curve, palette.surface) >= 3.0
     assert contrast(palette.on_accent, palette.accent) >= 4.5
     assert contrast(palette.bad, palette.bad_surface) >= 4.5
+    for mark in (palette.loss_token_b, palette.rejected_token):
+        assert contrast(palette.text, mark) >= 4.5
+        assert contrast(mark, palette.field) >= 1.4
 
 
 def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow) -> None:

@@ -92,6 +92,20 @@ def test_the_trainer_reads_the_corrected_answers(tmp_path: Path) -> None:
     assert "wrong" not in text
 
 
+def test_the_trainer_prefers_the_corrected_answers_to_the_generated_ones(tmp_path: Path) -> None:
+    store = CorrectionStore(tmp_path / "corrections.jsonl")
+    for number in range(40):
+        store.add(QUESTION, f"answer {number}", f"wrong {number}")
+    config = Config(data=[str(store.path)], objective="dpo", vocab_size=320, max_seq_len=128, validation_fraction=0.0)
+    report = preview(config, RecordingReporter())
+    assert (report.task, report.read.documents) == ("preference", 40)
+    texts = [
+        "".join(token.text for token in report.samples[0].tokens if token.document == place and token.in_loss)
+        for place in (0, 1)
+    ]
+    assert texts == ["answer 0<|im_end|>", "wrong 0<|im_end|>"]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "parts"),
     [

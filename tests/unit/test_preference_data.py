@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 from tests.prepared_data import RecordingReporter, decode_split, prepare_files
 from tests.unit.random_conversations import WORDS
+from trainer_core.config import Config
 from trainer_core.data import uncached
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.token_files import divide_spans
+from trainer_core.evaluation.rows import select_rows
 from trainer_core.messages import TraindeckError
 
 Row = dict[str, Any]
@@ -263,6 +265,15 @@ def test_held_out_conversations_are_the_chosen_ones(tmp_path: Path) -> None:
     labelled = prepare_rows(tmp_path / "b.jsonl", rows, "kto", validation_fraction=0.2)
     good = {row["completion"] for row in rows if row["label"]}
     assert {turns[-1][1] for turns in labelled.held_out_chats(40)} <= good
+
+
+def test_an_evaluation_compares_with_the_chosen_answers(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{i}", "completion": f"a{i}", "label": i % 2} for i in range(40)]
+    good = {f"a{i}" for i in range(1, 40, 2)}
+    for name, data, expected in (("a", ROWS, {row["chosen"] for row in ROWS}), ("b", rows, good)):
+        path = write_jsonl(tmp_path / f"{name}.jsonl", data)
+        task, documents = select_rows(Config(data=[str(path)], objective="kto"), 0, True, RecordingReporter())
+        assert (task, {document.turns[-1][1] for document in documents}) == ("sft", expected)
 
 
 def test_pairs_that_are_encoded_on_the_fly_equal_those_of_the_cache(

@@ -126,6 +126,34 @@ def test_conversations_without_trained_tokens_after_truncation_are_unusable(
     split.close()
 
 
+@given(
+    pairs=st.lists(st.tuples(conversation(), conversation()), min_size=1, max_size=12),
+    limit=st.integers(1, 12),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_preference_fits_if_each_of_its_conversations_does(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[tuple[int, Spans], ...]], limit: int
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    writer = TokenFileWriter(folder / "train", 300)
+    for (length, spans), (other_length, other_spans) in pairs:
+        shifted = [(length + start, length + stop) for start, stop in other_spans if start < stop]
+        own = [span for span in spans if span[0] < span[1]]
+        add_document(writer, range(length + other_length), [*own, (length, length), *shifted])
+    writer.finish()
+    split, sides = Split(folder / "train", 300), write_split(folder, [side for pair in pairs for side in pair], "sides")
+    fit, alone = (
+        fit_conversations(split, 0, len(pairs), limit, has_sides=True),
+        fit_conversations(sides, 0, 2 * len(pairs), limit),
+    )
+    assert fit.positions.tolist() == alone.positions.reshape(-1, 2).sum(1).tolist()
+    assert fit.usable.tolist() == alone.usable.reshape(-1, 2).all(1).tolist()
+    cut = [sum(max(length - 1 - limit, 0) for length, _ in pair) for pair in pairs]
+    assert fit.cut.tolist() == [tokens * usable for tokens, usable in zip(cut, fit.usable.tolist(), strict=True)]
+    split.close()
+    sides.close()
+
+
 # --- sequences of a split -------------------------------------------------------------------------
 
 

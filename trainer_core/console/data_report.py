@@ -124,15 +124,18 @@ def _samples_heading(style: TerminalStyle) -> Text:
 
 def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
     text = Text(f"{number}. ")
-    in_loss, document, shown = False, 0, 0
+    in_loss, document, shown = False, -1 if sample.answers else 0, 0
     for skipped, token in _shown_tokens(sample):
-        if len(text) > _MAX_SAMPLE_CHARS:
+        if len(text) > _MAX_SAMPLE_CHARS * max(1, len(sample.answers)):
             break
         if skipped:
             text.append(" … ", style=_STYLES["given"])
         if token.document != document:
             document = token.document
-            text.append(f"\n--- {style.text('data.document_number', number=document + 1)}\n", style=_STYLES["given"])
+            if not style.colour and in_loss:
+                text.append(_END)
+            in_loss = False
+            text.append(f"\n--- {_document_heading(sample, document, style)}\n", style=_STYLES["given"])
         if not style.colour and token.in_loss != in_loss:
             text.append(_START if token.in_loss else _END)
         in_loss = token.in_loss
@@ -146,9 +149,15 @@ def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
     return text
 
 
+def _document_heading(sample: SampleView, document: int, style: TerminalStyle) -> str:
+    if not sample.answers:
+        return style.text("data.document_number", number=document + 1)
+    return style.text("data.chosen" if sample.answers[document].chosen else "data.rejected")
+
+
 def _shown_tokens(sample: SampleView) -> Iterator[tuple[int, Token]]:
     """The tokens without the middle of long prompts, each after the number of tokens that are left out before it."""
-    for in_loss, group in groupby(sample.tokens, lambda token: token.in_loss):
+    for (_, in_loss), group in groupby(sample.tokens, lambda token: (token.document, token.in_loss)):
         tokens = list(group)
         left_out = 0 if in_loss else max(0, len(tokens) - 2 * _PROMPT_TOKENS)
         for place, token in enumerate(tokens):

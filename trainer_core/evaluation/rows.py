@@ -27,7 +27,8 @@ def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -
     """A fixed uniform sample of `size` rows in data order (0: all), and their task.
 
     The candidates are the validation data of `config`, else with `all_rows` all of its data, else the rows that a run
-    holds out. With the same data, a run's own evaluations generate answers for the first of the same sample.
+    holds out. With the same data, a run's own evaluations generate answers for the first of the same sample. Of
+    preferences, the chosen answers are the references.
 
     Raises as `scan_datasets` and `DocumentStream`, and `evaluate.no_rows`.
     """
@@ -35,7 +36,7 @@ def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -
     report_skipped_files(scans.all, reporter)
     held_out = HeldOutSelector(1.0 if scans.validation or all_rows else config.validation_fraction)
     stream = _stream(scans, bool(scans.validation), config, reporter)
-    candidates = (document for document in stream if document.split_unit in held_out)
+    candidates = (one for one in stream if one.split_unit in held_out and (one.text or one.turns))
     if size:
         sample = heapq.nsmallest(size, enumerate(candidates), key=lambda one: example_rank(one[0]))
         rows = [document for _, document in sorted(sample, key=lambda one: one[0])]
@@ -43,7 +44,7 @@ def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -
         rows = list(candidates)
     if not rows:
         raise TraindeckError("evaluate.no_rows", path=", ".join(config.validation_data or config.data))
-    return common_task(scans.all), rows
+    return ("pretrain" if common_task(scans.all) == "pretrain" else "sft"), rows
 
 
 def draw_examples(config: Config, count: int, excluded: Sequence[Document], reporter: Reporter) -> list[Conversation]:

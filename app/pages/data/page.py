@@ -135,6 +135,7 @@ class DataPage(Page):
         direction = QBoxLayout.Direction
         self._middle.setDirection(direction.TopToBottom if narrow else direction.LeftToRight)
         self.sources.set_narrow(narrow)
+        self.samples.set_narrow(narrow)
 
     # --- showing ---------------------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class DataPage(Page):
 
             self.histogram = Histogram(self._palette)
             self.chart.set_canvas(self.histogram)
-        self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task == "sft")
+        self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task != "pretrain")
         self.chart.show_canvas(bool(report.lengths))
         longest = tr("data.longest_count", count=formatting.format_count(report.longest))
         length = tr("data.sequence_length_count", count=formatting.format_count(report.max_seq_len))

@@ -28,7 +28,12 @@ from trainer_core.data.prepare import (
 )
 from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.report.sampling import sample_datasets
-from trainer_core.data.report.statistics import measure_lengths, measure_preferences, steps_per_epoch
+from trainer_core.data.report.statistics import (
+    conversation_offsets,
+    measure_lengths,
+    measure_preferences,
+    steps_per_epoch,
+)
 from trainer_core.data.sequences import count_text_sequences, fit_conversations
 from trainer_core.data.sources import DatasetScan, DatasetScans, common_task, count_sides, scan_datasets
 from trainer_core.data.token_files import SPLITS, Split
@@ -130,7 +135,8 @@ def _build_report(data: PreparedData, config: Config, ratios: dict[str, float], 
     rows, held_out_rows = counts["rows"], min(counts["rows"], counts["validation_rows"])
     with ExitStack() as stack:
         splits = {name: stack.enter_context(closing(data.open_split(name))) for name in SPLITS}
-        lengths = measure_lengths([split.offsets for split in splits.values()], limit + 1)
+        offsets = [conversation_offsets(split) if data.sides else split.offsets for split in splits.values()]
+        lengths = measure_lengths(offsets, limit + 1)
         documents = {name: round(ratios[name] * split.documents) for name, split in splits.items()}
         tokens = {name: round(ratios[name] * split.tokens) for name, split in splits.items()}
         read_tokens = sum(split.tokens for split in splits.values())
@@ -209,7 +215,10 @@ def _add_conversations(
     report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)
     if config.packing:
         report.packed_sequences, report.fill = train.samples, train.fill_ratio
-    report.samples = viewer.conversation_samples(train, min(_NUM_SAMPLES, train.samples))
+    if data.sides:
+        report.samples = viewer.preference_samples(train, _NUM_SAMPLES)
+    else:
+        report.samples = viewer.conversation_samples(train, min(_NUM_SAMPLES, train.samples))
 
 
 def _count_truncated_tokens(split: Split, limit: int, has_sides: bool) -> int:

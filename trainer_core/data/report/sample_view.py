@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer_core.data.sequences import SequenceLayout
-from trainer_core.data.token_files import Split
+from trainer_core.data.token_files import Split, divide_spans
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.protocol import SampleView, Token
+from trainer_core.protocol import AnswerView, SampleView, Token
 
 _MAX_SHOWN_TOKENS: Final = 1024  # of a sample
+_MAX_PROMPT_TOKENS, _MAX_ANSWER_TOKENS = 192, 512  # of a preference; the latter includes the prompt
 _CONTEXT_TOKENS: Final = 16  # before a token that its text may depend on
 _MAX_TOKENS_PER_CHAR: Final = 4  # one for each byte
 _REPLACEMENT_CHAR: Final = "\ufffd"  # decoded from an incomplete character
@@ -60,6 +62,27 @@ class SampleViewer:
                 in_loss[max(begin, 1) : stop] = True  # nothing predicts the very first token
             tokens += self._tokens(start, in_loss, np.full(len(in_loss), place))
         return SampleView(tokens=tokens, length=length)
+
+    def preference_samples(self, sequences: SequenceLayout, count: int) -> list[SampleView]:
+        """The first `count` preferences. Of a long prompt, the end is shown."""
+        documents = chain.from_iterable(map(sequences.documents, range(sequences.samples)))
+        return [self._preference_sample(document) for document in islice(documents, count)]
+
+    def _preference_sample(self, document: int) -> SampleView:
+        tokens: list[Token] = []
+        answers: list[AnswerView] = []
+        start, end = self._split.offsets[document : document + 2].tolist()
+        first, last = self._split.span_offsets[document : document + 2].tolist()
+        for side, begin, stop, spans in divide_spans(self._split.spans[first:last].tolist(), end - start):
+            length = min(stop - begin, self._length)
+            in_loss = np.zeros(length, np.bool_)
+            for trained_from, trained_to in spans:
+                in_loss[max(trained_from, 1) : trained_to] = True
+            skipped = max(0, int(in_loss.argmax()) - _MAX_PROMPT_TOKENS)
+            shown = in_loss[skipped : skipped + _MAX_ANSWER_TOKENS]
+            tokens += self._tokens(start + begin + skipped, shown, np.full(len(shown), len(answers)))
+            answers.append(AnswerView(chosen=side > 0, length=length, skipped=skipped))
+        return SampleView(tokens=tokens, length=sum(answer.length for answer in answers), answers=answers)
 
     def _tokens(self, start: int, in_loss: npt.NDArray[np.bool_], documents: npt.NDArray[np.int64]) -> list[Token]:
         """The tokens from `start` on."""

@@ -62,6 +62,12 @@ def _bin_edges(shortest: int, longest: int) -> npt.NDArray[np.int64]:
     return edges
 
 
+def conversation_offsets(split: Split) -> npt.NDArray[np.int64]:
+    """Starts of all conversations of preferences in their tokens, and the number of tokens."""
+    boundaries = split.spans[split.spans[:, 0] == split.spans[:, 1], 0]
+    return np.union1d(split.offsets, split.offsets[:-1] + boundaries)
+
+
 def measure_preferences(splits: Iterable[Split], sides: int, equal: int, swapped: int) -> PreferenceCounts:
     """The answers in preferences; `sides`, `equal` and `swapped` as given."""
     answers, tokens = np.zeros(2, np.int64), np.zeros(2, np.int64)

@@ -174,7 +174,7 @@ class Truncated(Rule[protocol.Ready], code="advice.truncated", activate_after=1)
 
     def evaluate(self, event: protocol.Ready, run: RunHistory) -> Verdict:
         total, cut = event.train_documents + event.validation_documents, event.truncated + event.dropped
-        if event.task != "sft" or total <= 0 or cut < _CUT_SHARE * total:
+        if event.task == "pretrain" or total <= 0 or cut < _CUT_SHARE * total:
             return None
         limit = run.config.max_seq_len
         # Twice the length in half as many sequences: the same tokens at a time, in about the same memory.
