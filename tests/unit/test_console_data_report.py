@@ -106,7 +106,7 @@ def test_tokens_in_the_loss_are_coloured_or_marked() -> None:
 def test_document_boundaries_and_omitted_tokens_are_shown() -> None:
     report = with_tokens(protocol.Token("a", 1, True, False, 0), protocol.Token("b", 2, False, False, 1), length=2000)
     text = text_of(report, TerminalStyle("en", colour=False))
-    assert "[[a\n--- Document 2\n]]b … and 1,998 more tokens" in text
+    assert "[[a]]\n--- Document 2\nb … and 1,998 more tokens" in text
 
 
 def test_the_middle_of_a_long_prompt_is_left_out_so_that_the_answer_is_shown() -> None:

@@ -88,7 +88,8 @@ def test_the_first_rows_are_shown_with_both_answers(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_long_prompt_is_shown_before_the_answers(tmp_path: Path) -> None:
-    rows = [{"prompt": f"{'天地玄黄' * 200}{n}?", "chosen": "yes", "rejected": "no " * 900} for n in range(5)]
+    prompt = "".join(chr(0x4E00 + 7 * n) for n in range(800))  # each character is rare: 3 tokens
+    rows = [{"prompt": f"{prompt}{n}?", "chosen": "yes", "rejected": "no " * 900} for n in range(5)]
     sample = preview_rows(tmp_path / "a.jsonl", rows, max_seq_len=4096).samples[0]
     chosen, rejected = sample.answers
     assert chosen.skipped == rejected.skipped > 0
