@@ -100,6 +100,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
     objective: Annotated[Literal["likelihood", "dpo", "ipo", "orpo", "kto", "simpo"], knob("training", main=True)] = "likelihood"
+    preference_beta: Annotated[float, knob("training", gt=0.0, le=100.0)] = 0.1
+    label_smoothing: Annotated[float, knob("training", ge=0.0, lt=0.5)] = 0.0
+    sft_share: Annotated[float, knob("training", ge=0.0, le=100.0)] = 0.0
+    desirable_weight: Annotated[float, knob("training", ge=0.0, le=100.0)] = 1.0
+    undesirable_weight: Annotated[float, knob("training", ge=0.0, le=100.0)] = 1.0
+    simpo_margin: Annotated[float, knob("training", ge=0.0, le=100.0)] = 0.5
     method: Annotated[Literal["full", "lora", "qlora"], knob("training", main=True)] = "full"
     lora_rank: Annotated[int, knob("training", main=True, ge=1, le=4096)] = 16
     lora_alpha: Annotated[float, knob("training", gt=0.0, le=65_536)] = 32.0

@@ -282,7 +282,7 @@ class Step(Event, tag="step", kw_only=True):
     epoch: float  # passes over the data, with the fraction
     tokens: int  # in the loss, since the run began: for conversations the answers; without padding
     samples: int  # sequences, since the run began
-    loss: float | None  # mean over the tokens since the last event; None: not finite
+    loss: float | None  # mean over the tokens (with preferences: the pairs) since the last event; None: not finite
     learning_rate: float  # of this update
     grad_norm: float | None = None  # before clipping; None: not measured
     tokens_per_s: float  # of these `tokens`, since the last event
@@ -290,6 +290,10 @@ class Step(Event, tag="step", kw_only=True):
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
     time_ms: StepTime  # parts of the time of a step
     bad_steps: int = 0  # skipped since the last event because of a non-finite gradient or a spike
+    reward_accuracy: float | None = None  # share of pairs whose chosen answer has the higher reward, 0..1
+    reward_margin: float | None = None  # mean reward of the chosen answers minus that of the rejected ones
+    chosen_reward: float | None = None  # mean; the formula is in docs/preferences.md
+    rejected_reward: float | None = None  # mean
 
 
 class Performance(Event, tag="performance", kw_only=True):
@@ -439,11 +443,11 @@ class Eval(Event, tag="eval", kw_only=True):
     """An evaluation on the validation sample, the same sequences each time."""
 
     step: int  # after this update
-    loss: float | None  # mean over all tokens of the sample; None: not finite
-    perplexity: float | None  # exp(loss)
+    loss: float | None  # mean over all tokens of the sample (with preferences: its pairs); None: not finite
+    perplexity: float | None  # exp(loss); None: preferences
     tokens: int  # in the loss
     seconds: float  # of this evaluation
-    best: bool = False  # the lowest loss so far
+    best: bool = False  # the highest reward accuracy so far, then the lowest loss
     bleu4: float | None = None  # 0..100, prompt/response data only
     exact_match: float | None = None  # 0..1
     examples: int = 0  # validation prompts that bleu4 and exact_match count
@@ -451,6 +455,10 @@ class Eval(Event, tag="eval", kw_only=True):
     truncated_by_context: int = 0  # answers that reached `max_seq_len`, including prompts that leave no room
     neutral_loss_en: float | None = None  # loss on built-in English text that is not of the task; with a base model
     neutral_loss_zh: float | None = None  # the same for Chinese text
+    reward_accuracy: float | None = None  # share of pairs whose chosen answer has the higher reward, 0..1
+    reward_margin: float | None = None  # mean reward of the chosen answers minus that of the rejected ones
+    chosen_reward: float | None = None  # mean; the formula is in docs/preferences.md
+    rejected_reward: float | None = None  # mean
 
 
 class Score(msgspec.Struct, kw_only=True):

@@ -185,14 +185,21 @@ def _step(event: protocol.Step, language: Language) -> str:
     if event.grad_norm is not None:
         norm = get("console.grad_norm", language, norm=_format_number(event.grad_norm, language, 2))
     loss, rate, speed = _format_number(event.loss, language), event.learning_rate, event.tokens_per_s
-    step, epoch = event.step, event.epoch
+    step, epoch, norm = event.step, event.epoch, norm + _rewards(event, language)
     return get("console.step", language, step=step, epoch=epoch, loss=loss, rate=rate, norm=norm, speed=speed)
 
 
+def _rewards(event: protocol.Step | protocol.Eval, language: Language) -> str:
+    if event.reward_accuracy is None:
+        return ""
+    return get("console.rewards", language, accuracy=event.reward_accuracy, margin=event.reward_margin)
+
+
 def _eval(event: protocol.Eval, language: Language) -> str:
-    loss = _format_number(event.loss, language)
-    perplexity = "?" if event.perplexity is None else f"{event.perplexity:.4g}"
-    extra = ""
+    loss, extra = _format_number(event.loss, language), _rewards(event, language)
+    if not extra:
+        perplexity = "?" if event.perplexity is None else f"{event.perplexity:.4g}"
+        extra += get("console.perplexity", language, perplexity=perplexity)
     if event.exact_match is None:  # with it, the line would have more than 80 columns
         loss = get("console.loss_of_tokens", language, loss=loss, tokens=event.tokens)
     else:
@@ -207,7 +214,7 @@ def _eval(event: protocol.Eval, language: Language) -> str:
     if event.neutral_loss_en is not None or event.neutral_loss_zh is not None:
         english, chinese = (_format_number(one, language) for one in (event.neutral_loss_en, event.neutral_loss_zh))
         extra += "\n" + get("console.neutral_loss", language, english=english, chinese=chinese)
-    return get("console.eval", language, step=event.step, loss=loss, perplexity=perplexity) + extra
+    return get("console.eval", language, step=event.step, loss=loss) + extra
 
 
 def _sample(event: protocol.Sample, language: Language) -> str:

@@ -39,6 +39,8 @@ _MAX_CACHED_FRACTION: Final = 0.5  # of the memory: a smaller token cache stays 
 
 Ids = npt.NDArray[np.int64]
 SplitName = Literal["train", "validation"]
+ReferenceLogps = npt.NDArray[np.float32]
+"""Log-probabilities under the reference model: a row per sequence, of its documents, then of those of `mismatched`."""
 
 
 class SequenceItem(NamedTuple):
@@ -50,6 +52,7 @@ class SequenceItem(NamedTuple):
     sequence_index: int = -1
     samples: int = 1
     preference: Sequence[int] = ()  # of each document, see `Batch`
+    mismatched: SequenceItem | None = None  # see `Batch`
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Batch:
     reference: Tensor | None = None  # (B, S) float32: log-probabilities of the reference model, if known
     pairs: int = 0  # with `preference`: pairs, or for `kto` conversations
     row_pairs: tuple[int, ...] = ()  # `pairs` of each sequence
+    mismatched: Batch | None = None  # kto: each prompt with the answer to another one
 
     @property
     def loss_weight(self) -> int:
@@ -150,13 +154,16 @@ class Batch:
         changed: dict[str, Any] = {name: function(one) for name in names if (one := getattr(self, name)) is not None}
         if self.cu_seqlens is not None:
             changed["cu_seqlens"] = CuSeqlens(function(self.cu_seqlens.offsets), self.cu_seqlens.max_seqlen)
+        if self.mismatched is not None:
+            changed["mismatched"] = self.mismatched._map_tensors(function)
         return replace(self, **changed)
 
     def tensors(self) -> list[Tensor]:
         offsets = None if self.cu_seqlens is None else self.cu_seqlens.offsets
         documents = (self.preference, self.reference, offsets)
         found = (self.input_ids, self.labels, self.segments, self.positions, self.indices, *documents)
-        return [one for one in found if one is not None]
+        others = [] if self.mismatched is None else self.mismatched.tensors()
+        return [*(one for one in found if one is not None), *others]
 
     def split_rows(self, max_rows: int) -> list[Batch]:
         """Split into batches of at most `max_rows` sequences; `samples` and `sample_ids` are not divided."""
@@ -183,7 +190,16 @@ class Batch:
             reference=None if self.reference is None else self.reference[rows],
             pairs=sum(self.row_pairs[rows]),
             row_pairs=self.row_pairs[rows],
+            mismatched=None if self.mismatched is None else self.mismatched.select_rows(rows),
         )
+
+    def with_reference(self, logps: ReferenceLogps) -> Batch:
+        """The batch with `reference`. `sample_ids` must number its sequences."""
+        assert self.preference is not None
+        rows, count, others = torch.from_numpy(logps[list(self.sample_ids)]), self.preference.shape[1], self.mismatched
+        if others is not None:
+            others = replace(others, reference=rows[:, count:])
+        return replace(self, reference=rows[:, :count], mismatched=others)
 
 
 def concat_batches(parts: list[Batch]) -> Batch:
@@ -203,6 +219,7 @@ def concat_batches(parts: list[Batch]) -> Batch:
         reference=_concat_documents([part.reference for part in parts]),
         pairs=sum(part.pairs for part in parts),
         row_pairs=tuple(pairs for part in parts for pairs in part.row_pairs),
+        mismatched=concat_batches(others) if (others := [one.mismatched for one in parts if one.mismatched]) else None,
     )
     if any(part.segments is not None for part in parts):
         segments, positions = zip(*((part.segments, part.positions) for part in map(with_segments, parts)), strict=True)
@@ -240,7 +257,7 @@ class SequenceDataset(Dataset[SequenceItem]):
     def __init__(self, prepared: PreparedData, split: SplitName) -> None:
         self._split = prepared.open_split(split)
         self._max_seq_len, self._sequence_len = prepared.max_seq_len, prepared.sequence_len
-        self._has_sides, self._is_kto = prepared.sides > 0, prepared.objective == "kto"
+        self._num_sides, self._is_kto = prepared.sides, prepared.objective == "kto"
         self._pad_token_id = prepared.end_of_text
         self._separate_documents = not prepared.attend_across_documents
         self._sequences = prepared.sequences.get(split)
@@ -257,7 +274,18 @@ class SequenceDataset(Dataset[SequenceItem]):
         starts = [0, *itertools.accumulate(len(part.input_ids) for part in parts)][:-1]
         inputs, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("input_ids", "labels"))
         preference = [side for part in parts for side in part.preference]
-        return SequenceItem(inputs, labels, starts, index, len(documents), preference)
+        item = SequenceItem(inputs, labels, starts, index, len(documents), preference)
+        return item._replace(mismatched=self._mismatched_item(item)) if self._is_kto else item
+
+    def _mismatched_item(self, item: SequenceItem) -> SequenceItem:
+        """The first prompt of a sequence with the first answer of the sequence before."""
+        assert self._sequences is not None
+        document, *_ = self._sequences.documents((item.sequence_index - 1) % self._count)
+        other, *_ = self._conversation_items(document)
+        prompt = item.input_ids[: np.flatnonzero(item.labels != IGNORE_INDEX)[0] + 1]
+        answer = other.labels[other.labels != IGNORE_INDEX][: self._max_seq_len + 1 - len(prompt)]
+        labels = np.concatenate([np.full(len(prompt) - 1, IGNORE_INDEX, dtype=np.int64), answer])
+        return SequenceItem(np.concatenate([prompt, answer[:-1]]), labels, (0,), item.sequence_index, preference=(0,))
 
     def _text_item(self, index: int) -> SequenceItem:
         start = index * self._max_seq_len
@@ -277,7 +305,7 @@ class SequenceDataset(Dataset[SequenceItem]):
         start, end = self._split.offsets[document : document + 2].tolist()
         first, last = self._split.span_offsets[document : document + 2].tolist()
         spans = self._split.spans[first:last].tolist()
-        if not self._has_sides:
+        if not self._num_sides:
             yield self._conversation_item(start, end, spans)
             return
         for side, begin, stop, trained in divide_spans(spans, end - start):
@@ -321,13 +349,22 @@ class SequenceDataset(Dataset[SequenceItem]):
         cu_seqlens, indices = _find_documents(documents, width)
         batch = replace(batch, row_documents=documents, cu_seqlens=cu_seqlens, indices=indices)
         batch = _add_segments(batch) if divided else batch
-        return self._add_preference(batch, items) if self._has_sides else batch
+        return self._add_preference(batch, items) if self._num_sides else batch
 
     def _add_preference(self, batch: Batch, items: Sequence[SequenceItem]) -> Batch:
         columns = itertools.zip_longest(*(item.preference for item in items), fillvalue=0)
         row_pairs = tuple(len(item.preference) if self._is_kto else item.samples for item in items)
         preference = torch.tensor([*columns], dtype=torch.int8).T.contiguous()
-        return replace(batch, preference=preference, pairs=sum(row_pairs), row_pairs=row_pairs)
+        others = [item.mismatched for item in items if item.mismatched is not None]
+        mismatched = self.collate(others) if others else None
+        return replace(batch, preference=preference, pairs=sum(row_pairs), row_pairs=row_pairs, mismatched=mismatched)
+
+    @property
+    def most_conversations(self) -> int:
+        """Most columns of `ReferenceLogps`."""
+        assert self._sequences is not None
+        documents = int(np.diff(self._sequences.offsets).max(initial=0))
+        return documents * self._num_sides + self._is_kto
 
     def close(self) -> None:
         """Close the files, so that Windows can delete them."""
@@ -413,7 +450,8 @@ class BatchLoader:
         self, prepared: PreparedData, config: Config, split: SplitName = "train", device_type: str = "cpu"
     ) -> None:
         self._dataset = dataset = SequenceDataset(prepared, split)
-        self._batch_size = config.batch_size
+        self.batch_size = config.batch_size
+        self.reference: ReferenceLogps | None = None  # added to batches
         data_bytes = prepared.train.tokens * np.dtype(token_dtype(prepared.vocab_size)).itemsize
         machine = usable_threads(), system_memory().total
         self.settings = settings = choose_loader_settings(config, device_type, data_bytes, *machine)
@@ -439,6 +477,10 @@ class BatchLoader:
         """Sequences of the split."""
         return len(self._dataset)
 
+    @property
+    def most_conversations(self) -> int:
+        return self._dataset.most_conversations
+
     def open_files(self) -> None:
         """Map the files now: later, memory may not suffice."""
         if self.samples:
@@ -450,7 +492,7 @@ class BatchLoader:
         assert self._loader is not None, "closed"
         self._iterator = iter(self._loader)
         for batch in self._iterator:
-            yield replace(batch, epoch=epoch)
+            yield self._with_reference(replace(batch, epoch=epoch))
 
     def step_batches(self, position: int, size: int) -> Iterator[list[Batch]]:
         """Yield `size` micro-batches at a time, fewer at the end of an epoch, forever.
@@ -466,10 +508,14 @@ class BatchLoader:
 
     def iterate_samples(self, indices: Ids, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """Sequences `indices` in micro-batches: every `world_size`-th from number `rank` on. Starts no process."""
-        size = self._batch_size
+        size = self.batch_size
         for start in range(rank * size, len(indices), world_size * size):
             batch = self._dataset.collate([self._dataset[index] for index in indices[start : start + size].tolist()])
+            batch = self._with_reference(batch)
             yield batch.pin_memory() if self.settings.pin_memory else batch
+
+    def _with_reference(self, batch: Batch) -> Batch:
+        return batch if self.reference is None else batch.with_reference(self.reference)
 
     def close(self) -> None:
         """End the loader processes, and close the files."""

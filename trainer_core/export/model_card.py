@@ -89,6 +89,7 @@ def _facts(
     info, counters = checkpoint_dir.read_info(checkpoint), state.get("counters")
     counters = counters if isinstance(counters, dict) else {}
     seconds, loss = counters.get("seconds"), info.eval_loss if info is not None else None
+    accuracy = info.eval_reward if info is not None else None
     architectures, width = config.get("architectures"), config.get("hidden_size")
     tables = {
         "training": {
@@ -105,7 +106,8 @@ def _facts(
         },
         "losses": {
             "eval_loss": _number(loss, ".4f"),
-            "perplexity": None if loss is None or loss > 50 else f"{math.exp(loss):.2f}",
+            "perplexity": None if loss is None or loss > 50 or accuracy is not None else f"{math.exp(loss):.2f}",
+            "reward_accuracy": _number(accuracy, ".1%"),
             "best_loss": _number(counters.get("best_loss"), ".4f"),
         },
         "model": {

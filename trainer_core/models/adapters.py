@@ -10,9 +10,10 @@ Load the weights of the base model first: adding an adapter renames them (`q_pro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -139,6 +140,19 @@ def count_trainable(model: nn.Module) -> int:
 def has_dropout(model: nn.Module) -> bool:
     """Whether training this model draws random numbers."""
     return any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+
+
+@contextlib.contextmanager
+def adapters_disabled(model: nn.Module) -> Iterator[None]:
+    """Context in which a model computes without its adapter. What is trained does not change."""
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
+    for layer in layers:  # not `enable_adapters`, which also changes `requires_grad`
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
 
 
 # --- on disk ---------------------------------------------------------------------------------------------

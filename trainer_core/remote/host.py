@@ -266,7 +266,7 @@ def _localize_checkpoint(folder: Path, paths: dict[str, str]) -> None:
                 before, after = (json.dumps(path, ensure_ascii=is_ascii) for path in (there, here))
                 text = text.replace(before, after)
         file.write_text(text, encoding="utf-8", newline="\n")
-    checkpoint_dir.write_manifest(folder, info.step, info.kind, info.eval_loss)
+    checkpoint_dir.write_manifest(folder, info.step, info.kind, info.eval_loss, info.eval_reward)
 
 
 def _localize(config: Path, paths: dict[str, str]) -> None:

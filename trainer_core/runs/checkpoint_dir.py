@@ -3,7 +3,8 @@ module; `train/checkpoint.py` fills the folders.
 
     checkpoints/step-00000500/
         model.safetensors  optimizer.safetensors  state.json  config.json  tokenizer.json ...
-        manifest.json      {"step", "kind", "eval_loss", "files": {name: {"bytes", "sha256"}}, "sha256": of all that}
+        manifest.json      {"step", "kind", "eval_loss", "eval_reward" (preferences),
+                            "files": {name: {"bytes", "sha256"}}, "sha256": of all that}
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _READ_ERRORS: Final = (OSError, ValueError, KeyError, TypeError, AttributeError,
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """Content of a manifest. `eval_loss`: validation loss of this step, if it was evaluated. `saved`: Unix time."""
+    """Content of a manifest. `eval_loss`, `eval_reward` (`protocol.Eval.reward_accuracy`): of this step, if it was
+    evaluated. `saved`: Unix time.
+    """
 
     path: Path
     step: int
@@ -37,6 +40,7 @@ class CheckpointInfo:
     eval_loss: float | None
     bytes: int
     saved: float = field(default=0.0, compare=False)
+    eval_reward: float | None = None
 
 
 def folder_name(step: int) -> str:
@@ -44,7 +48,12 @@ def folder_name(step: int) -> str:
 
 
 def write_manifest(
-    folder: Path, step: int, kind: str, eval_loss: float | None, hashes: Mapping[str, str] | None = None
+    folder: Path,
+    step: int,
+    kind: str,
+    eval_loss: float | None,
+    eval_reward: float | None = None,
+    hashes: Mapping[str, str] | None = None,
 ) -> int:
     """Hash every file of `folder` into its manifest, except those in `hashes`. Returns total bytes."""
     entries: dict[str, dict[str, Any]] = {}
@@ -53,6 +62,8 @@ def write_manifest(
             digest = (hashes or {}).get(file.name) or files.sha256(file)
             entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
     manifest: dict[str, Any] = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
+    if eval_reward is not None:
+        manifest["eval_reward"] = eval_reward
     manifest["sha256"] = _manifest_hash(manifest)
     files.write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
     return sum(entry["bytes"] for entry in entries.values())
@@ -71,12 +82,16 @@ def read_info(folder: Path) -> CheckpointInfo | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
-        loss = None if manifest["eval_loss"] is None else float(manifest["eval_loss"])
-        measured = loss if loss is not None and math.isfinite(loss) else None  # NaN has no sort order
+        loss, reward = _measured(manifest["eval_loss"]), _measured(manifest.get("eval_reward"))
         saved = (folder / MANIFEST).stat().st_mtime
-        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), measured, size, saved)
+        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), loss, size, saved, reward)
     except _READ_ERRORS:
         return None
+
+
+def _measured(value: Any) -> float | None:
+    number = None if value is None else float(value)
+    return number if number is not None and math.isfinite(number) else None  # NaN has no sort order
 
 
 def find_problem(folder: Path, hashes: bool = True) -> str | None:
@@ -162,14 +177,14 @@ def latest_valid(
 def select_expired(
     infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int, damaged: Collection[Path] = ()
 ) -> list[CheckpointInfo]:
-    """Checkpoints that rotation deletes: all but the last N, the best N by eval loss, and final ones.
+    """Checkpoints that rotation deletes: all but the last N, the best N by reward, then loss, and final ones.
 
     Damaged ones do not count. They are deleted once they are older than the last N.
     """
     by_step = sorted(infos, key=lambda info: info.step)
     valid = [info for info in by_step if info.path not in damaged]
     measured = [info for info in valid if info.eval_loss is not None]
-    best = sorted(measured, key=lambda info: (info.eval_loss, info.step))[:keep_best]
+    best = sorted(measured, key=lambda info: (-(info.eval_reward or 0.0), info.eval_loss, info.step))[:keep_best]
     last = valid[-keep_last:]
     newer = [info for info in by_step if info.path in damaged and (not last or info.step > last[0].step)]
     kept = {info.path for info in [*last, *best, *newer]}

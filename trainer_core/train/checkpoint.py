@@ -50,8 +50,10 @@ class Counters:
     tokens: int = 0  # in the loss
     samples: int = 0
     loss_sum: float = 0.0  # since the last step event, so that a resumed run reports the same
-    loss_tokens: int = 0
-    best_loss: float | None = None
+    loss_tokens: int = 0  # of `loss_sum`; with preferences its pairs
+    reward_sums: list[float] = field(default_factory=list)  # of the same steps, see `preferences.RewardSums`
+    best_loss: float | None = None  # with preferences: of the evaluation with the best reward
+    best_reward: float | None = None
     seconds: float = 0.0  # in steps
     last_evaluated_step: int = 0  # newest step whose evaluation and samples are done
 
@@ -127,7 +129,11 @@ class TrainState:
 
 
 def build_content(
-    state: TrainState, companions: dict[str, bytes], kind: CheckpointKind = "regular", eval_loss: float | None = None
+    state: TrainState,
+    companions: dict[str, bytes],
+    kind: CheckpointKind = "regular",
+    eval_loss: float | None = None,
+    eval_reward: float | None = None,
 ) -> CheckpointContent:
     """Content of a checkpoint of `state`. Tensors are not copied. `companions`: further small files by name
     (`config.json`, tokenizer).
@@ -145,7 +151,7 @@ def build_content(
     document = json.dumps(_state_document(state), indent=1, ensure_ascii=False).encode("utf-8")
     documents = {**companions, "state.json": document}
     step, copied = state.counters.step, bool(state.collected)
-    return CheckpointContent(step, kind, eval_loss, tensors, documents, rows, copied)
+    return CheckpointContent(step, kind, eval_loss, tensors, documents, rows, eval_reward, copied)
 
 
 def _weights(state: TrainState) -> dict[str, Tensor]:

@@ -52,6 +52,7 @@ class CheckpointContent:
     documents: dict[str, bytes]
     rows: dict[str, dict[str, Rows]] = field(default_factory=dict)
     """By file and tensor: which rows `tensors` have of those that are divided over ranks."""
+    eval_reward: float | None = None
     copied: bool = False
     """Whether training does not change the tensors."""
 
@@ -98,7 +99,8 @@ def _write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy, shard
         hashes = _write_files(working, content) if shards is None else _write_shared_files(working, content, shards)
         for file, document in content.documents.items():
             files.write_atomic(working / file, document)
-        size = checkpoint_dir.write_manifest(working, content.step, content.kind, content.eval_loss, hashes)
+        evaluation = content.eval_loss, content.eval_reward
+        size = checkpoint_dir.write_manifest(working, content.step, content.kind, *evaluation, hashes)
     removed = rotate(run, keep)
     return Checkpoint(
         step=content.step,

@@ -28,6 +28,11 @@ class AccumulationWindow(NamedTuple):
         return sum(batch.loss_tokens for batch in self.whole)
 
     @property
+    def loss_weight(self) -> int:
+        """What the loss of the step is divided by."""
+        return sum(batch.loss_weight for batch in self.whole)
+
+    @property
     def sequences(self) -> int:
         """Samples in the order of the epoch."""
         return sum(batch.input_ids.shape[0] for batch in self.whole)

@@ -23,6 +23,7 @@ from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
 from trainer_core.train.device import Precision
 from trainer_core.train.oom import is_out_of_memory, release_memory
+from trainer_core.train.preferences import reward_means
 from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 T = TypeVar("T")
@@ -55,9 +56,9 @@ def validation_sample(available: int, size: int) -> Indices:
 class EvaluationPass:
     """One pass over the validation sample: `total` batches on all ranks, of which `batches` are this rank's.
 
-    The loss is the mean over all tokens, however they are distributed over batches and ranks.
+    The loss is the mean over all tokens (or pairs), however they are distributed over batches and ranks.
 
-    `loss_of` computes the loss as training does (`OomRecovery.with_recovery` of `Engine.eager_loss`), so evaluation
+    `loss_of` computes the losses as training does (`OomRecovery.with_recovery` of `Engine.eager_loss`), so evaluation
     needs no more memory. Sums stay on the device until the end.
     """
 
@@ -71,11 +72,14 @@ class EvaluationPass:
         loss_of: Callable[[Batch | None], Tensor],
         step: int,
         group: ProcessGroup = SINGLE_PROCESS,
+        num_losses: int = 1,
     ) -> None:
+        """`num_losses`: values of `Engine.loss`."""
         self._model, self._device, self._precision, self._step = model, device, precision, step
         self._batches = iter(batches)
         self._total, self._loss_of, self._group = total, loss_of, group
-        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, tokens
+        self._counts = torch.zeros(2, dtype=torch.float64, device=device)  # weight of the loss, tokens
+        self._losses = torch.zeros(num_losses, dtype=torch.float64, device=device)
         self._since = time.perf_counter()
 
     def run(self, reporter: Reporter, poll: Callable[[], None]) -> Eval:
@@ -94,23 +98,26 @@ class EvaluationPass:
         self._model.eval()
         try:
             with self._precision.autocast():
-                self._sums[0] += self._loss_of(batch.to(self._device) if batch else None)
+                losses = self._loss_of(batch.to(self._device) if batch else None).double().view(-1)
         finally:
             self._model.train()
-        self._sums[1] += batch.loss_tokens if batch else 0
+        self._losses = self._losses + losses
+        self._counts += self._counts.new_tensor([batch.loss_weight, batch.loss_tokens] if batch else [0, 0])
 
     def _result(self) -> Eval:
         """Result over all ranks, when all batches are done."""
-        self._group.sum(self._sums)
-        summed, tokens = self._sums.tolist()
-        mean = summed / max(1, tokens)
+        sums = torch.cat((self._counts, self._losses))
+        self._group.sum(sums)
+        weight, tokens, summed, *rewards = sums.tolist()
+        mean = summed / max(1, weight)
         loss = mean if math.isfinite(mean) else None
         return Eval(
             step=self._step,
             loss=loss,
-            perplexity=None if loss is None else math.exp(min(loss, 700.0)),
+            perplexity=None if loss is None or rewards else math.exp(min(loss, 700.0)),
             tokens=int(tokens),
             seconds=time.perf_counter() - self._since,
+            **(reward_means(rewards) if rewards else {}),
         )
 
 

@@ -45,7 +45,7 @@ def linear_token_loss(
     counts_R: Tensor | None = labels_R != IGNORE_INDEX
     if not torch.compiler.is_compiling() and (counted is not None or labels_R.device.type == "cpu"):
         if counted != len(labels_R):
-            rows = _rows_that_count(labels_R, counted)
+            rows = labeled_rows(labels_R, counted)
             hidden_RD, labels_R = hidden_RD.index_select(0, rows), labels_R.index_select(0, rows)
         counts_R = None
     learning = torch.is_grad_enabled() and (hidden_RD.requires_grad or weight_VD.requires_grad)
@@ -56,11 +56,16 @@ def linear_token_loss(
     return summed
 
 
-def _rows_that_count(labels_R: Tensor, counted: int | None) -> Tensor:
-    counts = labels_R != IGNORE_INDEX
-    if counted is None or not counts.is_cuda:
-        return counts.nonzero().flatten()
-    return torch.nonzero_static(counts, size=counted).flatten()  # static size: no synchronization with the GPU
+def labeled_rows(labels_R: Tensor, counted: int | None) -> Tensor:
+    """Indices of the labels other than `IGNORE_INDEX`; `counted`: their number, if it is known."""
+    return nonzero(labels_R != IGNORE_INDEX, counted)
+
+
+def nonzero(mask_R: Tensor, count: int | None) -> Tensor:
+    """Indices of the true elements; with their `count`, without synchronizing with a GPU."""
+    if count is None or not mask_R.is_cuda:
+        return mask_R.nonzero().flatten()
+    return torch.nonzero_static(mask_R, size=count).flatten()
 
 
 class _LinearTokenLoss(torch.autograd.Function):

@@ -184,7 +184,7 @@ class OomRecovery:
 
         def sum_parts(batch: Batch | None) -> Tensor:
             losses = [loss(part) for part in self.split([batch] if batch else [])]
-            return torch.stack(losses).sum() if losses else torch.zeros((), device=self._device)
+            return torch.stack(losses).sum(0) if losses else torch.zeros((), device=self._device)
 
         def recovering_loss(batch: Batch | None) -> Tensor:
             self.during = "evaluation"

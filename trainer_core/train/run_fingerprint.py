@@ -40,6 +40,7 @@ def build_fingerprint(
         "eval_batches": config.eval_batches,
         "eval_sequences": eval_sequences(config, prepared.validation.samples),
         **tuning_of(config),
+        **_objective_of(config),
         "optimizer": config.optimizer,
         "ranks": world_size,
         "parallel": _distribution(config, world_size),
@@ -47,6 +48,13 @@ def build_fingerprint(
         "precision": precision.name,
         "torch": torch.__version__.split("+")[0],
     }
+
+
+def _objective_of(config: Config) -> dict[str, Any]:
+    """What determines the loss; nothing for the likelihood of the data."""
+    names = ("objective", "preference_beta", "label_smoothing", "sft_share", "simpo_margin")
+    weights = ("desirable_weight", "undesirable_weight")
+    return {name: getattr(config, name) for name in (*names, *weights)} if config.uses_preferences else {}
 
 
 def _distribution(config: Config, world_size: int) -> str:

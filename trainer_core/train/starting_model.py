@@ -61,7 +61,8 @@ def build(
     if isinstance(model, TransformersModel):
         if group.rank == 0:
             context.warn("model.through_transformers", model_type=model.model_type)
-        documents = prepared.packed if prepared.task == "sft" else not prepared.attend_across_documents
+        several = prepared.packed or prepared.sides > 1
+        documents = several if prepared.task != "pretrain" else not prepared.attend_across_documents
         require_compatible(model, config.tokenizer, documents)  # the tokenizer is in the folder of the base model
     adapters.set_up_tuning(model, tuning_of(config))
     return model, parallelize(model, group, config, precision, device)

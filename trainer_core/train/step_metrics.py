@@ -26,6 +26,7 @@ from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.checkpoint import Counters
 from trainer_core.train.device import Precision, describe_device, uses_tf32
 from trainer_core.train.numerics import GradientMonitor, GradientNoise
+from trainer_core.train.preferences import reward_means
 from trainer_core.train.step_timer import Interval, StepClock
 
 
@@ -49,11 +50,12 @@ class Metrics(NamedTuple):
     """Device-side values, in the order of the request."""
 
     loss_sum: float  # since the last step event, without skipped steps
-    loss_tokens: float
+    loss_weight: float
     bad: float  # steps skipped in this process
     grad_norm: float
     loss_scale: float  # fp16; otherwise 0
     noise: tuple[float, float, float]  # `GradientNoise.mean`
+    rewards: list[float]  # `RewardSums` of the steps in `loss_sum`; empty without preferences
 
 
 class MetricsRecorder:
@@ -69,8 +71,8 @@ class MetricsRecorder:
     ) -> None:
         self._scaler, self._clock, self._bad_steps, self._noise = scaler, clock, bad_steps, noise
         self._pending: AsyncMetrics[MetricsRequest] = AsyncMetrics(device)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event
-        self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # of `_loss_sum`
+        self._losses = torch.zeros(1, dtype=torch.float64, device=device)  # sums of `Engine.loss` since the step event
+        self._loss_weight = torch.zeros((), dtype=torch.float64, device=device)
         self._grad_norm = torch.zeros((), device=device)
         self._learning_rate = 0.0
         self._positions = self._attended = 0  # since the last request
@@ -78,22 +80,29 @@ class MetricsRecorder:
     def load(self, counters: Counters) -> None:
         """Continue with the sums of a checkpoint. Pending requests are discarded."""
         self._pending.clear()
-        self._loss_sum.fill_(counters.loss_sum)
-        self._loss_tokens.fill_(counters.loss_tokens)
+        self._losses = self._losses.new_tensor([counters.loss_sum, *counters.reward_sums])
+        self._loss_weight.fill_(counters.loss_tokens)
         self._positions = self._attended = 0
 
     def store(self, counters: Counters) -> None:
         """Write the sums and the duration of the run to `counters`. Synchronizes."""
         self._clock.catch_up()
         counters.seconds = self._clock.seconds
-        counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
+        counters.loss_sum, *counters.reward_sums = self._losses.tolist()
+        counters.loss_tokens = int(self._loss_weight)
 
     def add(
-        self, batches: Sequence[Batch], loss: Tensor, tokens: int, bad: Tensor, grad_norm: Tensor, learning_rate: float
+        self,
+        batches: Sequence[Batch],
+        losses: Tensor,
+        weight: int,
+        bad: Tensor,
+        grad_norm: Tensor,
+        learning_rate: float,
     ) -> None:
-        """Add a step: `loss` is the sum over its `tokens`, `bad` is 1 if its update is skipped (0-dim tensors)."""
-        self._loss_sum += torch.where(bad > 0, 0.0, loss)
-        self._loss_tokens += tokens * (1 - bad)
+        """Add a step: the sums of `Engine.loss` (1-dim), the divisor of the loss, and 1 if its update is skipped."""
+        self._losses = self._losses + torch.where(bad > 0, 0.0, losses)
+        self._loss_weight += weight * (1 - bad)
         self._positions += sum(batch.tokens for batch in batches)
         self._attended += sum(batch.attention_pairs for batch in batches)
         self._grad_norm, self._learning_rate = grad_norm, learning_rate
@@ -115,18 +124,18 @@ class MetricsRecorder:
         scale = torch.zeros_like(self._grad_norm)  # created on the device: copies from pageable memory synchronize
         if self._scaler.is_enabled():
             scale = self._scaler.scale(torch.ones_like(self._grad_norm))
-        sums = self._loss_sum, self._loss_tokens, self._bad_steps.count
-        self._pending.record(request, (*sums, self._grad_norm, scale, self._noise.mean))
+        sums = self._loss_weight, self._bad_steps.count, self._grad_norm
+        self._pending.record(request, (*sums, scale, self._noise.mean, self._losses))
         self._positions = self._attended = 0
         if log:
-            self._loss_sum.zero_()
-            self._loss_tokens.zero_()
+            self._losses = torch.zeros_like(self._losses)
+            self._loss_weight.zero_()
 
     def completed(self, wait: bool) -> Iterator[tuple[MetricsRequest, Metrics]]:
         """Yield the metrics that have arrived (with `wait`: all), oldest first."""
-        for request, (loss_sum, tokens, bad, norm, scale, *noise) in self._pending.completed(wait):
-            steps, trace, gradient_2 = noise
-            yield request, Metrics(loss_sum, tokens, bad, norm, scale, (steps, trace, gradient_2))
+        for request, values in self._pending.completed(wait):
+            weight, bad, norm, scale, steps, trace, gradient_2, loss_sum, *rewards = values
+            yield request, Metrics(loss_sum, weight, bad, norm, scale, (steps, trace, gradient_2), rewards)
 
 
 @dataclass(slots=True)
@@ -164,6 +173,7 @@ class StepReporter:
         self._peak = lookup_peak(describe_device(device), arithmetic, world_size)
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
         self._peak_name = self._peak.name if self._peak else unknown
+        self._compares_answers = config.objective != "likelihood"
         self._log, self._perf = _Accumulated(Interval()), _Accumulated(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules used by the GPU so far
         self._energy: float | None = None  # at the last event; None: the interval contains other programs' use
@@ -193,7 +203,8 @@ class StepReporter:
 
     def _emit_step(self, request: MetricsRequest, metrics: Metrics) -> None:
         since, seconds = self._log, self._log.interval.wall
-        loss = metrics.loss_sum / metrics.loss_tokens if metrics.loss_tokens else None  # None: all steps were skipped
+        weight, rewards = metrics.loss_weight, metrics.rewards
+        loss = metrics.loss_sum / weight if weight else None  # None: all steps were skipped
         self._context.emit(
             protocol.Step(
                 step=request.step,
@@ -208,6 +219,7 @@ class StepReporter:
                 mfu=self._utilisation(since, self._flops_per_token(since)),
                 time_ms=since.interval.per_step(),
                 bad_steps=self._monitor.total - since.bad,
+                **(reward_means(rewards) if rewards and weight else {}),
             )
         )
         self._log = _Accumulated(Interval(), request.tokens, request.samples, bad=self._monitor.total)
@@ -235,7 +247,7 @@ class StepReporter:
                 memory_peak=peak,
                 energy_j=energy,
                 energy_per_million_tokens_j=1e6 * energy / tokens if energy is not None and tokens else None,
-                gradient_noise=None if noise is None else noise * request.samples / max(1, request.tokens),
+                gradient_noise=None if noise is None else noise * self._samples_per_weight(request),
                 loss_scale=metrics.loss_scale or None,
                 overflows=self._monitor.overflows,
             )
@@ -244,6 +256,10 @@ class StepReporter:
 
     def _flops_per_token(self, since: _Accumulated) -> float:
         return flops.flops_per_token(self._model, _rate(since.attended, since.positions))
+
+    def _samples_per_weight(self, request: MetricsRequest) -> float:
+        """Sequences per token of the loss; the loss of pairs is a mean over sequences."""
+        return 1.0 if self._compares_answers else request.samples / max(1, request.tokens)
 
     def _utilisation(self, since: _Accumulated, flops_per_token: float) -> float | None:
         if self._peak is None:

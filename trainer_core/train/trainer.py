@@ -70,7 +70,8 @@ class Trainer(TrainingStep):
             config, context, self.model, device, precision, self.bad_steps.monitor, group.world_size
         )
         self._rollback: Rollback | None = None  # pending rollback after a bad step
-        self._evaluated: tuple[int, float | None] | None = None  # step and loss of the last evaluation
+        # Step, loss and reward of the last evaluation
+        self._evaluated: tuple[int, float | None, float | None] | None = None
         self._finished = False  # resumed from the final checkpoint: nothing left to do
 
     def _change_setting(self, name: str, steps: float) -> None:
@@ -88,7 +89,10 @@ class Trainer(TrainingStep):
         info = checkpoint_dir.read_info(folder)
         if info is not None:
             self.checkpointer.saved = (info.step, info.eval_loss)
-            self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
+            if info.eval_loss is not None:
+                self._evaluated = info.step, info.eval_loss, info.eval_reward
+            else:
+                self._evaluated = None
 
     # --- the run -------------------------------------------------------------------------------------
 
@@ -246,7 +250,7 @@ class Trainer(TrainingStep):
     # --- evaluation ----------------------------------------------------------------------------------
 
     def evaluate(self) -> bool:
-        """Evaluate on validation data. Returns True if the loss is the best so far."""
+        """Evaluate on validation data. Returns True if the reward, or without one the loss, is the best so far."""
         counters = self.state.counters
         self.group.doing("evaluating", counters.step)
         self.clock.catch_up()
@@ -259,14 +263,20 @@ class Trainer(TrainingStep):
             tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
             answers = self._with_model(lambda: self.sample_writer.answer_held_out(tokens))
         neutral = self._with_model(self._neutral_losses) or {}
-        event.best = event.loss is not None and (counters.best_loss is None or event.loss < counters.best_loss)
+        event.best = self._is_best(event)
         if event.best:
-            counters.best_loss = event.loss
-        self.plateau.observe(event.loss)
-        self._evaluated = (counters.step, event.loss)
+            counters.best_loss, counters.best_reward = event.loss, event.reward_accuracy
+        self.plateau.observe(event.loss if event.reward_accuracy is None else -event.reward_accuracy)
+        self._evaluated = counters.step, event.loss, event.reward_accuracy
         self.garbage.collect()
         self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral))
         return event.best
+
+    def _is_best(self, event: protocol.Eval) -> bool:
+        best = self.state.counters
+        if event.loss is None or best.best_loss is None:
+            return event.loss is not None
+        return (-(event.reward_accuracy or 0.0), event.loss) < (-(best.best_reward or 0.0), best.best_loss)
 
     def _neutral_losses(self) -> dict[str, float | None]:
         if self.neutral_text is None:
@@ -275,8 +285,7 @@ class Trainer(TrainingStep):
 
     def _eval_loss(self) -> float | None:
         """Validation loss of this step, if it was evaluated."""
-        step, loss = self._evaluated or (-1, None)
-        return loss if step == self.state.counters.step else None
+        return self._evaluated[1] if self._evaluated and self._evaluated[0] == self.state.counters.step else None
 
     # --- saving --------------------------------------------------------------------------------------
 
@@ -300,7 +309,8 @@ class Trainer(TrainingStep):
             bad_steps.require_finite(self._trained_weights(), counters.loss_sum, counters.step)
             self.context.set_phase("saving", counters.step)
             companions = self.sample_writer.companions()
-            content = checkpoint.build_content(self.state, companions, kind, eval_loss)
+            reward = self._evaluated[2] if self._evaluated and eval_loss is not None else None
+            content = checkpoint.build_content(self.state, companions, kind, eval_loss, reward)
             if self.group.rank:
                 content = replace(content, documents={})
             self.checkpointer.save(content, self.bad_steps.rollback_step(counters.step))

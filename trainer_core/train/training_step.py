@@ -23,7 +23,7 @@ from trainer_core.data.prepare import PreparedData
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, run_fingerprint, starting_model
+from trainer_core.train import adapter_checkpoint, checkpoint, optimizers, reference, run_fingerprint, starting_model
 from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.batch_division import divide, rank_config, rows_of, without_labels
 from trainer_core.train.checkpoint import TrainState
@@ -38,6 +38,7 @@ from trainer_core.train.numerics import GradientNoise, Plateau
 from trainer_core.train.oom import RESTART_FILE, OomRecovery
 from trainer_core.train.parallel import Parallel
 from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
+from trainer_core.train.reference import ReferencePass
 from trainer_core.train.schedule import Schedule
 from trainer_core.train.state_offload import StateOffloader, offloaded_in_pauses, persistent_tensors
 from trainer_core.train.step_metrics import MetricsRecorder
@@ -53,6 +54,7 @@ class TrainingStep:
     """
 
     eager_start = True  # train eagerly until compiled code is ready
+    control: Control  # set before `set_up`
     loads_base_model = True  # False: begin with random weights, which take as much memory and time
 
     def __init__(
@@ -70,7 +72,7 @@ class TrainingStep:
         self.config, self.prepared, self.run_dir, self.context = config, prepared, run, context
         self.device, self.precision, self.group = device, precision, group
         # With the micro-batches of one rank
-        self._rank_config = rank_config(config, group.world_size, prepared.task != "sft")
+        self._rank_config = rank_config(config, group.world_size, prepared.task == "pretrain")
         self.telemetry = group.rank == 0
         self.clock, self.garbage = StepClock(device), GarbageCollector()
         base, recorded_base = starting_model.find_base(config, source, context) if self.loads_base_model else (None, {})
@@ -152,13 +154,24 @@ class TrainingStep:
         threads = torch.get_num_threads() if self.device.type == "cpu" else 0
         self.state.run_fingerprint |= {**self.engine.choices, "threads": threads}
         run_fingerprint.warn_about_changes(self.context, self._previous_fingerprint, self.state.run_fingerprint)
+        if reference.is_needed(self.config):
+            self._load_reference()
         self.parallel.warm_up(self._discarded_pass)
+
+    def _load_reference(self) -> None:
+        """Add the reference's log-probabilities to all batches."""
+        compute, step = self.engine.reference_logps, self.state.counters.step
+        reading = ReferencePass(compute, self.device, self.context, self.group, self.parallel, self.oom)
+        for split, data in (("train", self.train_data), ("validation", self.validation_data)):
+            path = self.run_dir.path / reference.FILE.format(split=split)
+            data.reference = reading.load(path, data, self.control.poll, step)
+        self.windows = self._new_windows()
 
     def _discarded_pass(self) -> None:
         """A forward and backward pass without effect."""
         batch = without_labels(self.windows.example())
         states = checkpoint.rng_states(self.model)
-        torch.autograd.backward(self.parallel.forward(self.engine.eager_loss, batch))
+        torch.autograd.backward(self.parallel.forward(self.engine.eager_loss, batch).view(-1)[0])
         checkpoint.set_rng_states(self.model, states)
         self.state.optimizer.zero_grad(set_to_none=not self.parallel.keeps_gradients)
 
@@ -170,7 +183,8 @@ class TrainingStep:
 
     def _select_engine(self, choices: dict[str, Any]) -> Engine:
         """Repeat `choices`, and select the others. Rank 0 selects for all ranks."""
-        conversations = self.prepared.task == "sft"
+        prepared, conversations = self.prepared, self.prepared.task != "pretrain"
+        several = prepared.packed or prepared.sides > 1
         return build_engine(
             self._rank_config,
             self.model,
@@ -178,7 +192,8 @@ class TrainingStep:
             self.precision,
             self.context,
             rows=rows_of(self.config, self.group.rank, self.group.world_size, not conversations),
-            segments=self.prepared.packed if conversations else not self.prepared.attend_across_documents,
+            width=prepared.sequence_len,
+            segments=several if conversations else not prepared.attend_across_documents,
             varying=conversations,
             total_steps=self.total_steps,
             recorded=choices,
@@ -240,8 +255,10 @@ class TrainingStep:
             self.group.seed(self.config.seed, step)
             self._rng_states = checkpoint.rng_states(self.model)
         self.group.doing("training", step)
-        window_loss = self._gradients(window, step, noisy)
-        self.group.sum(window_loss)
+        if self.engine.objective is not None:
+            self.engine.objective.prepare(whole)
+        losses = self._gradients(window, step, noisy)
+        self.group.sum(losses)
         if step < self.total_steps:
             self.windows.prefetch()
             self.clock.mark("data")
@@ -252,45 +269,46 @@ class TrainingStep:
         grad_norm, bad = self.parallel.update(state, self.config.grad_clip or math.inf, judge)
         if noisy:
             if self.parallel.local_norms:
-                self.noise.record_first(self.parallel.local_norms, sum(one.loss_tokens for one in window.share.batches))
-            self.noise.record_last(grad_norm, tokens)
+                self.noise.record_first(self.parallel.local_norms, sum(one.loss_weight for one in window.share.batches))
+            self.noise.record_last(grad_norm, window.loss_weight)
         counters.step, counters.position = step, position
         counters.tokens += tokens
         counters.samples += sum(batch.samples for batch in whole)
-        self.metrics.add(whole, window_loss, tokens, bad, grad_norm, learning_rate)
+        self.metrics.add(whole, losses, window.loss_weight, bad, grad_norm, learning_rate)
         self._consistent, self._rng_states = True, {}
         self.oom.count_good_step(step)
         self.clock.mark("optimizer")
 
     def _gradients(self, window: AccumulationWindow, step: int, noisy: bool) -> Tensor:
-        """Gradients of the mean over the tokens of all ranks. Returns this rank's summed loss (0-dim float64).
+        """Gradients of the mean over the tokens, or pairs, of all ranks. Returns the sums of this rank's losses (1-dim
+        float64), see `Engine.loss`.
 
         Running out of memory is recovered from where no rank waits for another; elsewhere the run restarts.
         """
-        tokens = window.tokens
+        weight = window.loss_weight
         if self.group.world_size == 1 and not self.parallel.is_sharded:
-            return self.oom.run_step(lambda: self._passes(self._micro_batches(window), tokens, noisy), self._undo, step)
+            return self.oom.run_step(lambda: self._passes(self._micro_batches(window), weight, noisy), self._undo, step)
         with self.oom.restart_on_oom(step):
             if self.parallel.is_sharded:
                 *batches, last = self._micro_batches(window)
-                summed = self._passes(batches, tokens, noisy=False)
+                summed = self._passes(batches, weight, noisy=False)
                 with self.parallel.summing(lambda: None):
-                    return summed + self._passes([last], tokens, noisy=False)
-            summed, loss = self.oom.run_step(lambda: self._until_last_backward(window), self._undo, step)
+                    return summed + self._passes([last], weight, noisy=False)
+            summed, losses = self.oom.run_step(lambda: self._until_last_backward(window), self._undo, step)
             self.parallel.local_norms = [] if noisy else None
-            self._backward(loss, tokens)
+            self._backward(losses, weight)
         self.clock.mark("sync")
         self._largest_pass = max(self._largest_pass, self._positions(window))
-        return summed + loss.detach()
+        return summed + losses.detach()
 
     def _until_last_backward(self, window: AccumulationWindow) -> tuple[Tensor, Tensor]:
-        """All passes but the last backward pass, which sums gradients over ranks: the summed loss of the micro-batches
-        before, and the loss of the last one.
+        """All passes but the last backward pass, which sums gradients over ranks: the summed losses of the micro-
+        batches before, and the losses of the last one.
         """
         *batches, last = self._micro_batches(window)
-        summed = self._passes(batches, window.tokens, noisy=False)
+        summed = self._passes(batches, window.loss_weight, noisy=False)
         with self.parallel.summing(partial(self.clock.mark, "backward")):
-            return summed, self._forward(last, window.tokens)
+            return summed, self._forward(last, window.loss_weight)
 
     def _micro_batches(self, window: AccumulationWindow) -> list[Batch]:
         """This rank's micro-batches, as many on every rank: a rank that has fewer computes some without labels.
@@ -314,36 +332,37 @@ class TrainingStep:
         rows = max(rows for counts in window.share.rows for rows in counts)
         return min(rows, self.oom.max_sequences) * max(batch.input_ids.shape[1] for batch in window.whole)
 
-    def _passes(self, batches: list[Batch], tokens: int, noisy: bool) -> Tensor:
-        """Forward and backward; returns the summed loss."""
-        summed = torch.zeros((), dtype=torch.float64, device=self.device)
+    def _passes(self, batches: list[Batch], weight: int, noisy: bool) -> Tensor:
+        """Forward and backward; returns the summed losses."""
+        summed = torch.zeros(1, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
-            loss = self._forward(batch, tokens)
-            summed += loss.detach()
-            self._backward(loss, tokens)
+            losses = self._forward(batch, weight)
+            summed = summed + losses.detach()
+            self._backward(losses, weight)
             if noisy and number == 0 and self.group.world_size == 1:
-                gradients = (weight.grad for weight in self.model.parameters())
-                self.noise.record_first([one for one in gradients if one is not None], batch.loss_tokens)
+                gradients = (parameter.grad for parameter in self.model.parameters())
+                self.noise.record_first([one for one in gradients if one is not None], batch.loss_weight)
             self.clock.mark("backward")
         return summed
 
-    def _forward(self, batch: Batch, tokens: int) -> Tensor:
+    def _forward(self, batch: Batch, weight: int) -> Tensor:
+        """The losses (1-dim) of a micro-batch."""
         self.oom.during = "forward"
-        loss = self.parallel.forward(self.engine.loss, batch, self._grad_scale(tokens))
+        losses = self.parallel.forward(self.engine.loss, batch, self._grad_scale(weight))
         self.clock.mark("forward")
-        return loss
+        return losses.view(-1)
 
-    def _backward(self, loss: Tensor, tokens: int) -> None:
-        """Add the gradient of a micro-batch's summed loss in a step of `tokens` tokens."""
+    def _backward(self, losses: Tensor, weight: int) -> None:
+        """Add the gradient of a micro-batch's summed loss in a step of this weight."""
         self.oom.during = "backward"
-        self.parallel.backward(self.state.scaler.scale(loss / max(1, tokens)))
+        self.parallel.backward(self.state.scaler.scale(losses[0] / max(1, weight)))
 
-    def _grad_scale(self, tokens: int) -> Tensor | None:
-        """Gradient of a micro-batch's summed loss in a step of `tokens` tokens; None unless fp16 loss scaling is on."""
+    def _grad_scale(self, weight: int) -> Tensor | None:
+        """Gradient of a micro-batch's summed loss in a step of this weight; None unless fp16 loss scaling is on."""
         scaler = self.state.scaler
         if not scaler.is_enabled():
             return None
-        return scaler.scale(torch.ones((), device=self.device)) / max(1, tokens)
+        return scaler.scale(torch.ones((), device=self.device)) / max(1, weight)
 
     def _undo(self) -> None:
         """Reset gradients and RNG states to the beginning of the step."""
@@ -362,16 +381,17 @@ class TrainingStep:
         loss_of = self.oom.with_recovery(self.engine.eager_loss, step)
         if self.parallel.is_sharded:
             loss_of = self._sharded_loss
-        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, step, self.group)
+        device, losses = self.device, self.engine.num_losses
+        return EvaluationPass(self.model, batches, total, device, self.precision, loss_of, step, self.group, losses)
 
     def _sharded_loss(self, batch: Batch | None) -> Tensor:
-        """Summed loss of a batch of this rank, if it has one. All ranks make the same number of passes."""
+        """Summed losses of a batch of this rank, if it has one. All ranks make the same number of passes."""
         parts = self.oom.split([batch] if batch else [])
         missing = self.group.max(len(parts))[0] - len(parts)
         parts += [without_labels(self.windows.example())] * missing
         with self.oom.restart_on_oom(self.state.counters.step):
             losses = [self.parallel.forward(self.engine.eager_loss, part) for part in parts]
-        return torch.stack(losses).sum()
+        return torch.stack(losses).sum(0)
 
 
 def is_due(step: int, every: int) -> bool:

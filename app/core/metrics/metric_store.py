@@ -31,8 +31,12 @@ STEP_FIELDS: Final = {
     "step_time": "time_ms.total",
     **{f"time_{part}": f"time_ms.{part}" for part in TIME_PARTS},
 }
+REWARD_FIELDS: Final = {name: name for name in ("reward_accuracy", "reward_margin", "chosen_reward", "rejected_reward")}
+"""Of the same event, in a run that learns from preferences."""
 EVAL_FIELDS: Final = {
     "eval_loss": "loss",
+    "eval_reward_accuracy": "reward_accuracy",
+    "eval_reward_margin": "reward_margin",
     **{name: name for name in ("perplexity", "bleu4", "exact_match", "neutral_loss_en", "neutral_loss_zh")},
 }
 HOST_FIELDS: Final = {name: f"host.{name}" for name in ("ram_used", "ram_total", "rss", "cpu")}
@@ -58,6 +62,7 @@ _MARKED_EVENTS: Final[dict[type[protocol.Event], MarkerKind]] = {
     protocol.OomRecovery: "oom_recovery",
 }
 _step_values = attrgetter(*STEP_FIELDS.values())
+_reward_values = attrgetter(*REWARD_FIELDS.values())
 _eval_values = attrgetter(*EVAL_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
@@ -66,13 +71,13 @@ _gpu_values = attrgetter(*GPU_FIELDS.values())
 class MetricStore:
     """All series of one run. `add` takes every event in order and ignores those without measurements.
 
-    Names: the keys of `STEP_FIELDS`, `EVAL_FIELDS` and `HOST_FIELDS`, and those in `GPU_COLUMNS` with a GPU's index
-    behind a dot: vram_used.0. Missing values are NaN.
+    Names: the keys of `STEP_FIELDS`, `REWARD_FIELDS`, `EVAL_FIELDS` and `HOST_FIELDS`, and those in `GPU_COLUMNS` with
+    a GPU's index behind a dot: vram_used.0. Missing values are NaN.
     """
 
     def __init__(self) -> None:
         self._steps, self._evals = MetricTable(STEP_FIELDS), MetricTable(EVAL_FIELDS)
-        self._host = MetricTable(HOST_FIELDS)
+        self._host, self._rewards = MetricTable(HOST_FIELDS), MetricTable(REWARD_FIELDS)
         self._gpus: dict[int, MetricTable] = {}
         self._marked_steps: dict[MarkerKind, list[int]] = defaultdict(list)
         self._markers_version = 0
@@ -122,7 +127,10 @@ class MetricStore:
         if event.step <= self._step and self._steps.length:  # rollback: repeated without a hello event
             self.truncate_after(event.step - 1)
         self._step, self._tokens = float(event.step), float(event.tokens)
-        self._steps.append((self._step, self._tokens, self._advance_time(event), *_step_values(event)))
+        at = (self._step, self._tokens, self._advance_time(event))
+        self._steps.append((*at, *_step_values(event)))
+        if event.reward_accuracy is not None:
+            self._rewards.append((*at, *_reward_values(event)))
 
     def _add_hardware(self, event: protocol.Hardware) -> None:
         at = (self._step, self._tokens, self._advance_time(event))
@@ -194,11 +202,12 @@ class MetricStore:
         return sorted(self._gpus)
 
     def best_eval(self, axis: XAxis = "step") -> tuple[float, float] | None:
-        """Return the x value and the loss of the evaluation with the lowest loss."""
+        """Return the x value and the loss of the best evaluation: by reward accuracy if there is one, then by loss."""
         x, losses = self.series("eval_loss", axis)
         if not np.isfinite(losses).any():
             return None
-        row = int(np.nanargmin(losses))
+        rewards = np.nan_to_num(self.series("eval_reward_accuracy", axis)[1])
+        row = int(np.lexsort((losses, -np.where(np.isfinite(losses), rewards, -np.inf)))[0])  # NaN is sorted last
         return float(x[row]), float(losses[row])
 
     def markers_version(self) -> int:
@@ -239,11 +248,11 @@ class MetricStore:
         return sum(table.nbytes for table in self._tables())
 
     def _tables(self) -> list[MetricTable]:
-        return [self._steps, self._evals, self._host, *self._gpus.values()]
+        return [self._steps, self._rewards, self._evals, self._host, *self._gpus.values()]
 
     def _find_column(self, name: str) -> tuple[MetricTable, str] | None:
         column, dot, index = name.partition(".")
-        tables = [self._steps, self._evals, self._host]
+        tables = [self._steps, self._rewards, self._evals, self._host]
         if dot:
             tables = [self._gpus[int(index)]] if index.isdecimal() and int(index) in self._gpus else []
         return next(((table, column) for table in tables if column in table.columns), None)

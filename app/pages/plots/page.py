@@ -213,7 +213,9 @@ class PlotsPage(Page):
         """Show the charts of this sub-page and repaint what changed."""
         store, is_detail = self.painter.store, self.detail.isChecked()
         if store is not None and self.is_built and self.isVisible():
-            names = plot_specs.detail_plots(store, self.painter.overlays) if is_detail else plot_specs.OVERVIEW
+            names = plot_specs.overview_plots(store)
+            if is_detail:
+                names = plot_specs.detail_plots(store, self.painter.overlays)
             self.grid.show_charts(names, scrolls=is_detail)
             self.painter.paint()
 

@@ -145,6 +145,23 @@ def _neutral_loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     ]
 
 
+def _reward_accuracy_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    return [
+        CurveSpec(store, "reward_accuracy", label=tr("plots.train")),
+        CurveSpec(store, "eval_reward_accuracy", "curve_b", tr("plots.eval")),
+    ]
+
+
+def _reward_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    """Return the rewards of answers, and their difference on training and validation data."""
+    return [
+        CurveSpec(store, "chosen_reward", "curve_a", tr("plots.chosen")),
+        CurveSpec(store, "rejected_reward", "curve_d", tr("plots.rejected")),
+        CurveSpec(store, "reward_margin", "curve_c", tr("plots.margin")),
+        CurveSpec(store, "eval_reward_margin", "curve_b", tr("plots.eval_margin"), "dashed"),
+    ]
+
+
 def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [
         CurveSpec(store, f"time_{part}", color, figures.part_title(part), "area")
@@ -237,6 +254,11 @@ PLOTS: Final = {
     "exact_match": PlotSpec(
         "plots.exact_match", scale=100.0, format_value=_format_integer, optional=True, from_zero=True, minimum_top=100.0
     ),
+    "reward_accuracy": PlotSpec(
+        "plots.reward_accuracy", _reward_accuracy_curves, scale=100.0, format_value=_format_integer, optional=True,
+        from_zero=True, minimum_top=100.0,
+    ),
+    "rewards": PlotSpec("plots.rewards", _reward_curves, "reward_margin", optional=True),
     "neutral_loss": PlotSpec(
         "plots.neutral_loss", _neutral_loss_curves, format_value=formatting.format_loss, optional=True
     ),
@@ -267,6 +289,13 @@ PLOTS: Final = {
 """By name. There is a plot `vram.INDEX` for each GPU."""
 
 OVERVIEW: Final = tuple(name for name, spec in PLOTS.items() if spec.in_overview)
+
+
+def overview_plots(store: MetricStore) -> Sequence[str]:
+    """Return the plots of the overview; the accuracy takes the place of the learning rate in a run with preferences."""
+    if not store.has_values("reward_accuracy"):
+        return OVERVIEW
+    return ["reward_accuracy" if name == "learning_rate" else name for name in OVERVIEW]
 
 
 def get_spec(name: str) -> PlotSpec:

@@ -22,6 +22,7 @@ from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.engine.compilation import BackgroundCompiler, CompiledLoss, CompileFailed, CompileKey
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.model_shape import tuning_of
+from trainer_core.train.preferences import PreferenceLoss, RewardSums, all_reference_logps
 
 REFERENCE: Final = "sdpa"  # attention backend
 VARLEN_PATHS: Final = ("flash3", "flash2", "varlen_attention")  # variable-length attention, preferred first
@@ -47,9 +48,16 @@ class Engine:
     compile_key: CompileKey | None = None  # of `compiled`
     eager_only: bool = False  # OOM recovery: a graph has fixed what it keeps
     smaller_chunk: int = 0  # OOM recovery: replaces `chunk`; 0: unchanged
+    objective: PreferenceLoss | None = None  # replaces the loss of the labels
+
+    @property
+    def num_losses(self) -> int:
+        """Values of `loss`."""
+        return 1 if self.objective is None else 1 + len(RewardSums._fields)
 
     def loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
-        """Summed loss in nats of a micro-batch on the model's device, under autocast.
+        """Summed loss in nats of a micro-batch on the model's device, under autocast: 0-dim, or with an objective the
+        loss and sums of its metrics, 1-dim.
 
         `grad_scale`: the gradient that the loss gets in `backward`, 0-dim fp32 on the device; None: one. Required to
         keep small gradients in fp16 (see `loss.linear_token_loss`).
@@ -68,7 +76,14 @@ class Engine:
         """The same, never compiled."""
         chunk = self.smaller_chunk or self.chunk
         with self.precision.autocast():
+            if self.objective is not None and batch.preference is not None:  # not of neutral text
+                return self.objective(self.model, batch, chunk=chunk, varlen=self.varlen)
             return batch_loss(self.model, batch, chunk=chunk, varlen=self.varlen, grad_scale=grad_scale)
+
+    def reference_logps(self, batch: Batch) -> Tensor:
+        """The rows of `ReferenceLogps` for a batch on the model's device, under autocast."""
+        with self.precision.autocast():
+            return all_reference_logps(self.model, batch, chunk=self.smaller_chunk or self.chunk, varlen=self.varlen)
 
     def set_attention(self, name: str) -> None:
         """Use an attention backend of `models.attention.BACKENDS`."""

@@ -24,6 +24,7 @@ from trainer_core.train.engine import compilation, fast_paths, measuring
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.engine.engine import REFERENCE, VARLEN_PATHS, CompileSwitch, Engine
 from trainer_core.train.engine.measuring import Reason
+from trainer_core.train.preferences import PreferenceLoss
 
 COMPILE_S: Final = {"cpu": 45.0, "cuda": 60.0}  # of the compiler, typically
 _MARGIN: Final = 1.5  # background compilation competes with training
@@ -48,6 +49,7 @@ def build_engine(
     reporter: Reporter,
     *,
     rows: int,
+    width: int = 0,
     segments: bool,
     varying: bool,
     total_steps: int,
@@ -61,6 +63,7 @@ def build_engine(
 
     Args:
         rows: Sequences of a micro-batch.
+        width: Positions of a sequence; 0: `max_seq_len`.
         segments: Sequences are divided into documents.
         varying: Batches differ in width.
         recorded: Choices of the checkpoint that the run resumes from; empty: a new run.
@@ -70,7 +73,8 @@ def build_engine(
         sharded: Each rank has a part of each weight: the model is not compiled as a whole.
     """
     engine = Engine(model, precision, fast_paths=fast_paths.run_paths(config, model, device, precision))
-    selector = _Selector(config, engine, device, rows * config.max_seq_len, recorded, sharded)
+    engine.objective = None if config.objective == "likelihood" else PreferenceLoss(config)
+    selector = _Selector(config, engine, device, rows * (width or config.max_seq_len), recorded, sharded)
     with measuring.preserved_state(model, device):
         selector.select_threads()
         selector.select_attention(rows, segments or varying)
@@ -227,6 +231,8 @@ class _Selector:
             return "path.off", {}
         if not isinstance(self._engine.model, Decoder):
             return _TRANSFORMERS
+        if self._engine.objective is not None:
+            return "path.unsupported", {"what": "losses that compare answers"}
         if self._sharded:
             by_layer = "FSDP, which compiles layer by layer with --compile on"
             return "path.unsupported", {"what": "DeepSpeed" if self._config.parallel == "deepspeed" else by_layer}
