@@ -51,6 +51,10 @@ DOCUMENTED: dict[str, dict[str, object]] = {
         f"finetune_{card}": {"method": "lora", "learning_rate": 2e-4, "packing": True, "attend_across_documents": False}
         for card in ("cpu", "8gb", "12gb", "16gb", "24gb", "48gb")
     },
+    **{
+        f"dpo_{card}": {"objective": "dpo", "preference_beta": 0.1, "method": "lora", "learning_rate": 5e-6}
+        for card in ("cpu", "8gb", "24gb")
+    },
 }
 
 
@@ -83,7 +87,8 @@ def test_the_shipped_presets_have_the_documented_values() -> None:
 
 def test_for_gpu_is_inherited() -> None:
     names = {name for name in presets.names() if presets.load(name).for_gpu}
-    assert names == set(DOCUMENTED) - {"cpu", "finetune_cpu", "quickstart", "quickstart_sft", "quickstart_finetune"}
+    without = {"cpu", "finetune_cpu", "dpo_cpu", "quickstart", "quickstart_sft", "quickstart_finetune"}
+    assert names == set(DOCUMENTED) - without
 
 
 def test_an_unknown_name_is_reported_with_similar_or_all_names() -> None:
