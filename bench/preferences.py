@@ -1,0 +1,231 @@
+"""Learning from preferences: pairs per second and memory of Traindeck and TRL, and whether their losses are equal.
+
+    python -m bench.preferences                     DPO with LoRA on a CPU: Qwen2's architecture, 30 million weights, fp32
+    python -m bench.preferences --steps 6           to try it
+    python -m bench.preferences --compare           losses and gradients of DPO, IPO, ORPO and KTO on the same rows
+
+Both train adapters of rank 16 on all linear layers of the same base model (random weights), with the same English and
+Chinese pairs of up to 512 tokens an answer, 8 pairs per update, and AdamW at a constant learning rate. They run in
+turn, each in a new process. Pairs per second: between the reports after a quarter of the steps and after the last.
+Memory: the peak of the process and its children.
+
+`--compare` loads the same small model in both, changes its weights by the same random numbers, so that it differs from
+the reference, and computes loss and gradients of one batch in fp32.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from app.core import command_line
+from bench import data, fine_tuning, processes, results, synthetic_texts
+
+TARGETS: Final = {"pairs_per_s": 1.5, "memory": 0.7}
+COMPARED: Final = ("dpo", "ipo", "orpo", "kto")
+_ROWS, _BATCH, _MAX_SEQ_LEN, _VOCAB = 400, 8, 512, 16_000
+_TOLERANCE: Final = 1e-4
+# Nothing follows the end token: TRL trains on what the template writes there, Traindeck does not.
+_TEMPLATE: Final = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def write_rows(path: Path) -> None:
+    """Prompts with two answers of different lengths."""
+    rows = list(islice(synthetic_texts.pairs(), 2 * _ROWS))
+    found = [
+        {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+        for (prompt, chosen), (_, rejected) in zip(rows[:_ROWS], rows[_ROWS:], strict=True)
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), encoding="utf-8")
+
+
+def prepare_job(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Write the rows and the base model. Returns paths and settings, the same for both."""
+    write_rows(folder / "pairs.jsonl")
+    texts = folder / "texts.parquet"
+    synthetic_texts.write(texts, islice(synthetic_texts.pairs(), 2000))
+    fine_tuning.write_base_model(folder / "model", data.train_tokenizer(folder, str(texts), _VOCAB, sample_mib=8))
+    return {
+        "model": str(folder / "model"), "data": str(folder / "pairs.jsonl"), "steps": arguments.steps,
+        "learning_rate": 1e-4, "batch_size": _BATCH, "max_seq_len": _MAX_SEQ_LEN, "beta": 0.1,
+        "precision": "fp32", "seed": 1234, "output": str(folder / "adapter"),
+    }  # fmt: skip
+
+
+def traindeck_command(job: dict[str, Any], run_dir: Path) -> list[str]:
+    knobs = {
+        "objective": "dpo", "preference_beta": job["beta"], "base_model": job["model"], "method": "lora",
+        "max_steps": job["steps"], "max_seq_len": job["max_seq_len"], "batch_size": job["batch_size"],
+        "learning_rate": job["learning_rate"], "lr_schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0,
+        "beta2": 0.999, "log_steps": 1, "device": "cpu", "mixed_precision": "no", "validation_fraction": 0.0,
+        "eval_steps": 0, "save_steps": 0, "keep_best": 0, "sample_steps": 0, "sample_tokens": 1, "advice": False,
+        "seed": job["seed"],
+    }  # fmt: skip
+    arguments = command_line.train_arguments(None, knobs, [job["data"]], str(run_dir))
+    return processes.python("trainer_core", *arguments, "--output", "json")
+
+
+def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Train in a new process. Returns speed and memory."""
+    if name == "Traindeck":
+        command, env = traindeck_command(job, folder / "run"), {"TRAINDECK_HOME": str(folder)}
+    else:
+        command = processes.python("bench.peers.trl_preferences", "dpo", json.dumps(job))
+        env = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
+    finished = processes.run(command, env, sample_memory=True)
+    events = processes.Events(json.loads(line) for line in finished.output.splitlines() if line.startswith('{"type"'))
+    steps = events.of("step")
+    first, last = steps[len(steps) // 4], steps[-1]
+    return {
+        "pairs_per_s": (last["step"] - first["step"]) * job["batch_size"] / (last["t"] - first["t"]),
+        "memory": finished.memory["peak"] if finished.memory else 0,
+        "losses": [step["loss"] for step in steps],
+    }
+
+
+def measure(job: dict[str, Any], folder: Path, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Run both in turn, several times."""
+    runs: dict[str, list[dict[str, Any]]] = {"Traindeck": [], "TRL": []}
+    for number in range(1, rounds + 1):
+        for name, found in runs.items():
+            shutil.rmtree(folder / "run", ignore_errors=True)
+            run = run_trainer(name, job, folder)
+            found.append(run)
+            shown = f"{run['pairs_per_s']:.2f} pairs/s, {run['memory'] / 1e6:.0f} MB, last loss {run['losses'][-1]:.4f}"
+            results.log(f"round {number}/{rounds} {name}: {shown}")
+    return runs
+
+
+def format_runs(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A table, and the ratios: medians of those within each round."""
+    rows = []
+    for name, found in runs.items():
+        speeds, memory = [run["pairs_per_s"] for run in found], [run["memory"] / 1e6 for run in found]
+        rows.append({
+            "": name, "pairs/s": statistics.median(speeds), "from": min(speeds), "to": max(speeds),
+            "peak MB": statistics.median(memory), "last loss": found[-1]["losses"][-1],
+        })  # fmt: skip
+    both = list(zip(*runs.values(), strict=True))
+    faster = statistics.median(own["pairs_per_s"] / other["pairs_per_s"] for own, other in both)
+    smaller = statistics.median(own["memory"] / other["memory"] for own, other in both)
+    line = (
+        f"Traindeck, against TRL: {faster:.2f} times the pairs/s (target: {TARGETS['pairs_per_s']}), "
+        f"{smaller:.2f} of the memory (target: {TARGETS['memory']})"
+    )
+    return [results.markdown_table(rows), "", line]
+
+
+# --- equality ------------------------------------------------------------------------------------------
+
+
+def compare(folder: Path) -> list[dict[str, Any]]:
+    """Loss, and largest relative difference of the gradients, of each objective."""
+    texts = folder / "texts.parquet"
+    synthetic_texts.write(texts, islice(synthetic_texts.pairs(), 500))
+    fine_tuning.write_base_model(folder / "model", data.train_tokenizer(folder, str(texts), 2000, sample_mib=1))
+    config = folder / "model" / "tokenizer_config.json"
+    values = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**values, "chat_template": _TEMPLATE}), encoding="utf-8")
+    (folder / "model" / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
+    rows = _short_rows()
+    return [_compare_objective(folder, objective, rows) for objective in COMPARED]
+
+
+def _short_rows() -> list[dict[str, Any]]:
+    found = list(islice(synthetic_texts.pairs(), 2 * _BATCH))
+    return [
+        {"prompt": prompt[:60], "chosen": chosen[: 20 + 9 * number], "rejected": rejected[: 100 - 8 * number]}
+        for number, ((prompt, chosen), (_, rejected)) in enumerate(zip(found[:_BATCH], found[_BATCH:], strict=True))
+    ]
+
+
+def _compare_objective(folder: Path, objective: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if objective == "kto":
+        labelled = [(row["prompt"], row["chosen" if n % 2 else "rejected"], n % 2 == 1) for n, row in enumerate(rows)]
+        rows = [{"prompt": prompt, "completion": answer, "label": label} for prompt, answer, label in labelled]
+    path = folder / f"{objective}.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    own_loss, own = _own_gradients(folder, objective, path)
+    loss, gradients = _trl_gradients(folder, objective, rows)
+    assert own.keys() == gradients.keys(), set(own) ^ set(gradients)
+    error = max(
+        float((own[name] - one).abs().max() / one.abs().max().clamp(min=1e-12)) for name, one in gradients.items()
+    )
+    equal = abs(own_loss - loss) <= _TOLERANCE and error <= _TOLERANCE
+    return {"objective": objective, "Traindeck": own_loss, "TRL": loss, "gradients": error, "equal": equal}
+
+
+def _own_gradients(folder: Path, objective: str, rows: Path) -> tuple[float, dict[str, Any]]:
+    import numpy as np
+    import torch
+
+    from trainer_core.config import Config
+    from trainer_core.data.loader import BatchLoader
+    from trainer_core.data.prepare import prepare
+    from trainer_core.generation.generate import load_model
+    from trainer_core.progress import NullReporter
+    from trainer_core.train.preferences import USES_REFERENCE, PreferenceLoss, all_reference_logps
+
+    config = Config(
+        data=[str(rows)], objective=objective, base_model=str(folder / "model"), tokenizer=str(folder / "model"),
+        cache_dir=str(folder / "cache"), max_seq_len=_MAX_SEQ_LEN, batch_size=_BATCH, validation_fraction=0.0,
+    )  # fmt: skip
+    batches = BatchLoader(prepare(config, NullReporter()), config).iterate_samples(np.arange(_BATCH))
+    model, batch = load_model(folder / "model", torch.device("cpu")).model, next(batches)
+    if objective in USES_REFERENCE:
+        batch = batch.with_reference(all_reference_logps(model, batch).numpy())
+    _perturb(model)
+    loss_of = PreferenceLoss(config)
+    loss_of.prepare([batch])
+    loss = loss_of(model, batch, chunk=64)[0] / batch.pairs
+    loss.backward()
+    return loss.item(), {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+def _trl_gradients(folder: Path, objective: str, rows: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+    from bench.peers import trl_preferences
+
+    job = {
+        "model": str(folder / "model"), "steps": 1, "learning_rate": 1e-4, "batch_size": _BATCH,
+        "max_seq_len": _MAX_SEQ_LEN, "beta": 0.1, "precision": "fp32", "seed": 1, "output": str(folder / "adapter"),
+    }  # fmt: skip
+    trainer = trl_preferences.build_trainer(objective, job, rows, lora=False)
+    inputs = trainer.data_collator([trainer.train_dataset[number] for number in range(_BATCH)])
+    _perturb(trainer.model)
+    trainer.model.train()
+    loss = trainer.compute_loss(trainer.model, inputs)
+    loss.backward()
+    named = trainer.model.named_parameters()
+    return float(loss), {name: weight.grad for name, weight in named if weight.grad is not None}
+
+
+def _perturb(model: Any) -> None:
+    """Add the same random numbers to the weights of one name."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in sorted(model.named_parameters()):
+            generator = torch.Generator().manual_seed(sum(name.encode()))
+            weight += 0.01 * torch.randn(weight.shape, generator=generator)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.preferences", description=__doc__)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--compare", action="store_true")
+    args = parser.parse_args()
+    with results.benchmark("preferences-compared" if args.compare else "preferences") as report:
+        if args.compare:
+            found = compare(report.folder)
+            report.lines, report.document = [results.markdown_table(found)], {"compared": found}
+        else:
+            job = prepare_job(report.folder, args)
+            runs = measure(job, report.folder, args.rounds)
+            report.lines, report.document = format_runs(runs), {"job": job, "runs": runs}
