@@ -1,6 +1,6 @@
 """Learning from preferences: pairs per second and memory of Traindeck and TRL, and whether their losses are equal.
 
-    python -m bench.preferences                     DPO with LoRA on a CPU: Qwen2's architecture, 30 million weights, fp32
+    python -m bench.preferences                     DPO with LoRA on a CPU: Qwen2's architecture, 30 million weights
     python -m bench.preferences --steps 6           to try it
     python -m bench.preferences --compare           losses and gradients of DPO, IPO, ORPO and KTO on the same rows
 
