@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import random
@@ -17,14 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.prepared_data import RecordingReporter, decode_split, prepare_files
+from tests.prepared_data import RecordingReporter, decode_split, prepare_files, read_files
 from tests.unit.random_conversations import WORDS
 from trainer_core.config import Config
-from trainer_core.data import uncached
+from trainer_core.data import encoder, uncached
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.token_files import divide_spans
 from trainer_core.evaluation.rows import select_rows
 from trainer_core.messages import TraindeckError
+from trainer_core.progress import StopRequested
 
 Row = dict[str, Any]
 Side = tuple[int, str, list[str]]  # 1 or -1, the text, and its trained parts
@@ -188,6 +190,23 @@ def test_equal_pairs_are_counted_and_left_out(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError) as caught:
         prepare_rows(tmp_path / "b.jsonl", rows[-1:])
     assert caught.value.code == "data.pairs_equal"
+
+
+def test_a_resumed_preparation_finds_the_same_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "_BATCH_CHARS", 512)
+    monkeypatch.setattr(encoder, "_COMMIT_INTERVAL_S", 0.0)
+    rows = [{**row, "prompt": f"{row['prompt']}{n}"} for n in range(6) for row in ROWS]
+    rows = [row if n % 10 else {**row, "chosen": row["rejected"]} for n, row in enumerate(rows)]
+    expected = prepare_rows(tmp_path / "a.jsonl", rows, cache_dir=str(tmp_path / "whole"))
+    stops, polls, result = 0, 1, None
+    while result is None:
+        polls += 2
+        with contextlib.suppress(StopRequested):
+            result = prepare_rows(tmp_path / "a.jsonl", rows, reporter=RecordingReporter(stop_at=polls))
+        stops += result is None
+    assert stops > 2
+    assert (result.report, result.report["equal_pairs"]) == (expected.report, 12)
+    assert read_files(result.folder) == read_files(expected.folder)
 
 
 def test_pairs_that_contradict_another_are_counted(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_end_of_a_long_prompt_is_shown_before_the_answers(tmp_path: Path) ->
     assert chosen.skipped == rejected.skipped > 0
     assert answers_of(sample)[0][1] == "yes<|im_end|>"
     assert [sum(token.document == place for token in sample.tokens) for place in (0, 1)][1] == 512
-    assert len([token for token in sample.tokens if token.document == 0]) == chosen.length - chosen.skipped < 220
+    assert len([token for token in sample.tokens if token.document == 0]) == chosen.length - chosen.skipped < 120
 
 
 @pytest.mark.parametrize("colour", [True, False])
@@ -106,3 +106,7 @@ def test_a_terminal_shows_which_answer_is_chosen(tmp_path: Path, colour: bool) -
     assert first.index("--- 优选\n") < first.index("好 ") < first.index("--- 较差\n") < first.index("bad ")
     assert first.count("[[") == first.count("]]") == (0 if colour else 2)
     assert "优选回答" in lines
+    report.samples[0].answers[1].skipped = 7
+    lines = "\n".join(line.plain for line in format_data_report(report, TerminalStyle("zh", colour)))
+    assert "--- 优选\n<|im_start|>" in lines
+    assert "--- 较差\n… <|im_start|>" in lines

@@ -136,6 +136,8 @@ def _sample(number: int, sample: SampleView, style: TerminalStyle) -> Text:
                 text.append(_END)
             in_loss = False
             text.append(f"\n--- {_document_heading(sample, document, style)}\n", style=_STYLES["given"])
+            if sample.answers and sample.answers[document].skipped:
+                text.append("… ", style=_STYLES["given"])
         if not style.colour and token.in_loss != in_loss:
             text.append(_START if token.in_loss else _END)
         in_loss = token.in_loss

@@ -18,7 +18,7 @@ from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.protocol import AnswerView, SampleView, Token
 
 _MAX_SHOWN_TOKENS: Final = 1024  # of a sample
-_MAX_PROMPT_TOKENS, _MAX_ANSWER_TOKENS = 192, 512  # of a preference; the latter includes the prompt
+_MAX_PROMPT_TOKENS, _MAX_ANSWER_TOKENS = 96, 512  # of a preference; the latter includes the prompt
 _CONTEXT_TOKENS: Final = 16  # before a token that its text may depend on
 _MAX_TOKENS_PER_CHAR: Final = 4  # one for each byte
 _REPLACEMENT_CHAR: Final = "\ufffd"  # decoded from an incomplete character
