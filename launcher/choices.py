@@ -48,9 +48,6 @@ def get_choices(given: "argparse.Namespace | None" = None) -> "dict[str, str]":
     for name in CHOICE_NAMES:
         value = getattr(given, name, "") or os.environ.get("TRAINDECK_" + name.upper()) or stored.get(name) or ""
         choices[name] = "" if value in ("auto", "none") else str(value)
-    if choices["torch"] not in ("", *TORCH_TAGS):
-        builds = ", ".join(("auto", *TORCH_TAGS))
-        raise SetupError(message("launcher.no_such_build", name=choices["torch"], builds=builds), 2)
     find_mirror(choices["mirror"])
     for name in ("python", "constraints", "environment"):  # independent of the current folder
         is_path = name != "python" or Path(choices["python"]).is_file()  # else a command

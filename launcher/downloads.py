@@ -10,6 +10,7 @@ import time
 import urllib.parse
 import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ class Downloads:
             try:
                 self._receive(package)
                 verify(package)
-            except (OSError, ValueError) as error:  # URLError, timeouts and broken connections are OSErrors
+            except (OSError, ValueError, HTTPException) as error:  # URLError and timeouts are OSErrors
                 if getattr(error, "errno", None) == 28:
                     raise
                 failures = 1 if package.received() > before else failures + 1

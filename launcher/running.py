@@ -26,11 +26,6 @@ def processes_using(folder: Path) -> "list[int]":
     return windows_processes_using(folder) if sys.platform == "win32" else linux_processes_using(folder)
 
 
-def is_in(path: str, folder: Path) -> bool:
-    """Return whether a path is below a folder, by comparing text, without resolving links."""
-    return os.path.normcase(path).startswith(os.path.normcase(str(folder) + os.sep))
-
-
 def linux_processes_using(folder: Path) -> "list[int]":
     """Search /proc by command line and by loaded files: in an activated shell the command line is only `python`."""
     found = []
@@ -40,9 +35,8 @@ def linux_processes_using(folder: Path) -> "list[int]":
             if str(places.ROOT / "train_gpu.py") in command:
                 continue
             cwd = os.readlink(str(process / "cwd"))  # noqa: PTH115  Path.readlink came with Python 3.9
-            program = str(Path(cwd) / command[0])
-            loaded = (process / "maps").read_bytes()
-            if is_in(program, folder) or b" " + os.fsencode(str(folder)) + b"/" in loaded:
+            program, loaded = Path(cwd) / command[0], (process / "maps").read_bytes()
+            if folder in program.parents or b" " + os.fsencode(str(folder)) + b"/" in loaded:
                 found.append(int(process.name))
     return found
 
@@ -63,7 +57,7 @@ def windows_processes_using(folder: Path) -> "list[int]":
                 program, length = ctypes.create_unicode_buffer(32768), wintypes.DWORD(32768)
                 known = kernel.QueryFullProcessImageNameW(handle, 0, program, ctypes.byref(length))
                 kernel.CloseHandle(handle)
-                if known and is_in(program.value, folder):
+                if known and folder in Path(program.value).parents:
                     found.append(process)
     return found
 

@@ -9,14 +9,7 @@ from launcher.choices import setup_inputs
 from launcher.downloads import Downloads, Package, with_sizes
 from launcher.environment import Environment, current_environment, remove_environment
 from launcher.messages import SetupError, emit, message, print_and_log, tool_error
-from launcher.packages import (
-    Resolver,
-    pip_of,
-    requirements,
-    source_options,
-    torch_pin,
-    window_requirements,
-)
+from launcher.packages import Resolver, pip_of, requirements, source_options, torch_pin, window_requirements
 from launcher.processes import child_env, run_logged
 from launcher.pythons import find_python, try_python
 from launcher.sources import choose_torch, query_driver

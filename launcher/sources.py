@@ -19,6 +19,9 @@ PYPI = "https://pypi.org/simple"
 MEASURED_PACKAGE = "numpy"  # large enough, and everywhere
 # The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
 TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
+# Minimum drivers on Windows and Linux (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+# and table 2 of the CUDA release notes) and compute capabilities, from and below (RELEASE.md of PyTorch).
+CUDA_BUILDS = (("cu130", (580,), (580, 65, 6), 7.5, 99), ("cu126", (528, 33), (525, 60, 13), 5, 10))
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 PYPI_LINUX_TAG = "cu130"  # what PyPI's plain Linux wheel of torch 2.13 is built with; on Windows it is CPU-only
 
@@ -118,25 +121,16 @@ def query_driver() -> "Driver | None":
 
 
 def choose_torch(driver: "Driver | None", windows: bool = WINDOWS) -> "tuple[str, str]":
-    """Return the torch build for a driver, and the reason.
-
-    Minimum drivers: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and
-    table 2 of the CUDA 12.6 and 13.0 release notes (12.x: Linux 525.60.13, Windows 528.33; 13.x: 580, Linux
-    580.65.06). Cards: RELEASE.md of PyTorch (12.6: compute capability 5.0 to 9.0; 13.0: from 7.5 on).
-    """
+    """Return the torch build for a driver, and the reason."""
     if driver is None:
         return "cpu", message("launcher.driver.none")
     if not driver.version:
         return "cpu", message("launcher.driver.no_answer")
-    version = tuple(int(part) for part in driver.version.split("."))
-    reason = message("launcher.driver.version", version=driver.version)
-    card = driver.compute_capability
-    if version >= ((580,) if windows else (580, 65, 6)) and not 0 < card < 7.5:
-        return "cu130", reason
-    if version >= ((528, 33) if windows else (525, 60, 13)) and (card == 0 or 5 <= card < 10):
-        if 0 < card < 7.5:
-            reason = message("launcher.driver.version_and_gpu", version=driver.version, capability=card)
-        return "cu126", reason
+    version, card = tuple(int(part) for part in driver.version.split(".")), driver.compute_capability
+    for tag, on_windows, on_linux, oldest, newer in CUDA_BUILDS:
+        if version >= (on_windows if windows else on_linux) and (card == 0 or oldest <= card < newer):
+            reason = message("launcher.driver.version", version=driver.version)
+            return tag, reason + (message("launcher.driver.gpu", capability=card) if card else "")
     if 0 < card < 5:
         return "cpu", message("launcher.driver.old_gpu", capability=card)
     needed = "580" if card >= 10 else "528.33" if windows else "525.60.13"

@@ -297,13 +297,6 @@ def test_options_of_setup_are_stored_and_environment_variables_override_them(
     assert choices.get_choices() == NO_CHOICES
 
 
-def test_an_unknown_build_is_an_error_that_lists_the_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
-    with pytest.raises(messages.SetupError, match="cu126, cu130") as error:
-        choices.get_choices()
-    assert error.value.code == 2
-
-
 @pytest.mark.parametrize(
     ("output", "advice", "code"),
     [
