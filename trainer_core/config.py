@@ -99,12 +99,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tie_embeddings: Annotated[bool, knob("model")] = True
     vocab_multiple: Annotated[int, knob("model", unit="tokens", ge=1, le=1024)] = 64
 
-    objective: Annotated[Literal["likelihood", "dpo", "ipo", "orpo", "kto", "simpo"], knob("training", main=True)] = "likelihood"
+    objective: Annotated[Literal["likelihood", "dpo", "ipo", "orpo", "kto", "simpo", "grpo"], knob("training", main=True)] = "likelihood"
     preference_beta: Annotated[float, knob("training", gt=0.0, le=100.0)] = 0.1
     label_smoothing: Annotated[float, knob("training", ge=0.0, lt=0.5)] = 0.0
     sft_share: Annotated[float, knob("training", ge=0.0, le=100.0)] = 0.0
     desirable_weight: Annotated[float, knob("training", ge=0.0, le=100.0)] = 1.0
     undesirable_weight: Annotated[float, knob("training", ge=0.0, le=100.0)] = 1.0
+    rewards: Annotated[list[str], knob("training", main=True)] = []
+    group_size: Annotated[int, knob("training", unit="answers", ge=2, le=1024)] = 8
+    rollout_max_new_tokens: Annotated[int, knob("training", unit="tokens", ge=1, le=1_000_000)] = 256
+    rollout_temperature: Annotated[float, knob("training", gt=0.0, le=5.0)] = 1.0
+    rollout_top_p: Annotated[float, knob("training", gt=0.0, le=1.0)] = 1.0
+    steps_per_generation: Annotated[int, knob("training", unit="steps", ge=1, le=1000)] = 1
+    advantage_scale: Annotated[Literal["group", "batch", "none"], knob("training")] = "group"
+    policy_loss: Annotated[Literal["dapo", "grpo", "dr_grpo"], knob("training")] = "dapo"
+    clip_low: Annotated[float, knob("training", gt=0.0, le=1.0)] = 0.2
+    clip_high: Annotated[float, knob("training", gt=0.0, le=10.0)] = 0.2
+    kl_beta: Annotated[float, knob("training", ge=0.0, le=100.0)] = 0.0
     simpo_margin: Annotated[float, knob("training", ge=0.0, le=100.0)] = 0.5
     method: Annotated[Literal["full", "lora", "qlora"], knob("training", main=True)] = "full"
     lora_rank: Annotated[int, knob("training", main=True, ge=1, le=4096)] = 16
@@ -199,7 +210,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def uses_preferences(self) -> bool:
         """Whether the data are good and bad answers."""
-        return self.objective != "likelihood"
+        return self.objective not in ("likelihood", "grpo")
 
     @property
     def checkpointing(self) -> tuple[Literal["off", "selective", "full"], int]:
@@ -408,12 +419,26 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
     if (config.parallel == "deepspeed") != bool(config.deepspeed_config):
         raise TraindeckError("config.deepspeed_file")
+    if config.objective == "grpo" and (setting := _find_unsupported_by_rewards(config)):
+        raise TraindeckError("config.rewards_unsupported", setting=setting)
     if setting := find_unsupported(config, config.parallel):
         raise TraindeckError("config.parallel_unsupported", setting=setting, parallel=config.parallel)
     try:
         pause_schedule.parse(config.pause_between)
     except ValueError as error:
         raise TraindeckError("config.schedule", given=str(error)) from error
+
+
+def _find_unsupported_by_rewards(config: Config) -> str:
+    unsupported = {
+        "packing": config.packing,
+        "task pretrain": config.task == "pretrain",
+        "nproc_per_node above 1": config.nproc_per_node > 1,
+        f"parallel {config.parallel}": config.parallel in ("fsdp", "deepspeed"),
+        "kl_beta with method full": bool(config.kl_beta) and config.method == "full",
+        "kl_beta with lora_embeddings": bool(config.kl_beta) and config.lora_embeddings,
+    }
+    return next((setting for setting, given in unsupported.items() if given), "")
 
 
 def find_unsupported(config: Config, parallel: str) -> str:

@@ -17,7 +17,7 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
         "vocab_size", "tokenizer_sample_mib", "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "max_seq_len",
         "dropout", "qk_norm", "vocab_multiple", "batch_size", "cuda_graphs", "activation_memory_budget",
         "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "background_saving", "lora_rank",
-        "lora_dropout", "lora_embeddings",
+        "lora_dropout", "lora_embeddings", "rollout_max_new_tokens",
     ),
     "less": (
         "tie_embeddings", "chunked_loss", "activation_checkpointing", "checkpointed_layers", "low_memory",
@@ -26,13 +26,13 @@ EFFECTS: Final[dict[str, tuple[str, ...]]] = {
     "faster": (
         "token_cache", "packing", "attend_across_documents", "vocab_multiple", "batch_size", "auto_batch",
         "cuda_graphs", "activation_memory_budget", "tf32", "pin_memory", "persistent_workers", "save_steps",
-        "background_saving", "perf_steps", "flops_steps", "eval_steps", "sample_steps",
+        "background_saving", "perf_steps", "flops_steps", "eval_steps", "sample_steps", "steps_per_generation",
     ),
     "slower": (
         "hidden_dim", "n_layers", "n_kv_heads", "mlp_dim", "dropout", "qk_norm", "deterministic",
         "activation_checkpointing", "checkpointed_layers", "low_memory", "eval_batches", "eval_examples",
         "eval_max_new_tokens", "sample_tokens", "lora_rank", "lora_dropout", "lora_embeddings",
-        "fsdp_reshard_after_forward", "fsdp_cpu_offload",
+        "fsdp_reshard_after_forward", "fsdp_cpu_offload", "group_size", "rollout_max_new_tokens", "kl_beta",
     ),
     "depends": (
         "vocab_size", "n_heads", "max_seq_len", "auto_batch", "optimizer", "device", "nproc_per_node", "parallel",

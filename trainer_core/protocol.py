@@ -262,6 +262,7 @@ class StepTime(msgspec.Struct, kw_only=True):
 
     data: float  # waiting for the next batch
     transfer: float  # copying it to the device
+    generation: float = 0.0  # answers to learn from
     forward: float  # model and loss
     backward: float  # gradients
     sync: float = 0.0  # summing gradients over ranks, including waiting for other ranks
@@ -271,7 +272,7 @@ class StepTime(msgspec.Struct, kw_only=True):
 
     @property
     def total(self) -> float:
-        parts = self.data + self.transfer + self.forward + self.backward
+        parts = self.data + self.transfer + self.generation + self.forward + self.backward
         return parts + self.sync + self.optimizer + self.checkpoint + self.other
 
 
@@ -294,6 +295,9 @@ class Step(Event, tag="step", kw_only=True):
     reward_margin: float | None = None  # mean reward of the chosen answers minus that of the rejected ones
     chosen_reward: float | None = None  # mean; the formula is in docs/preferences.md
     rejected_reward: float | None = None  # mean
+    entropy: float | None = None  # of the tokens of generated answers, in nats: their mean negative log-probability
+    kl: float | None = None  # estimated KL divergence from the model before training, per token; 0 if not computed
+    clip_ratio: float | None = None  # share of these tokens without gradient: too unlike the model that generated them
 
 
 class Performance(Event, tag="performance", kw_only=True):
@@ -459,6 +463,7 @@ class Eval(Event, tag="eval", kw_only=True):
     reward_margin: float | None = None  # mean reward of the chosen answers minus that of the rejected ones
     chosen_reward: float | None = None  # mean; the formula is in docs/preferences.md
     rejected_reward: float | None = None  # mean
+    reward: float | None = None  # mean of the answers to validation prompts; of a run that learns from rewards
 
 
 class Score(msgspec.Struct, kw_only=True):
@@ -524,6 +529,30 @@ class Sample(Event, tag="sample", kw_only=True):
     prompt: str  # text that the model continues
     text: str  # without the prompt
     expected: str | None = None  # reference answer, if there is one
+
+
+class RewardedAnswer(msgspec.Struct, kw_only=True):
+    """An answer that was generated to learn from."""
+
+    prompt: str  # as the model reads it
+    text: str  # the answer
+    reference: str  # the answer in the data
+    reward: float  # sum of the weighted scores
+
+
+class Rollouts(Event, tag="rollouts", kw_only=True):
+    """Answers that were generated to learn from. Emitted for the steps with a `step` event."""
+
+    step: int  # that begins to learn from them
+    answers: int  # to all prompts of the generation
+    reward: float  # mean
+    reward_std: float  # standard deviation
+    scores: dict[str, float]  # mean of each part of the reward, 0..1, by its setting without the weight
+    answer_tokens: float  # mean, with the end token
+    truncated_ratio: float  # share of answers that reached `rollout_max_new_tokens` or `max_seq_len`
+    no_signal_ratio: float  # share of prompts whose answers all have the same reward: nothing is learned from them
+    seconds: float  # of generation and rewards
+    samples: list[RewardedAnswer] = []  # all answers to the first prompts
 
 
 class ModelLoaded(Event, tag="loaded", kw_only=True):
@@ -682,8 +711,8 @@ class Done(Event, tag="done", kw_only=True):
 
 AnyEvent = (
     Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
-    | CheckReport | Hardware | Eval | Evaluation | TaskScores | Sample | ModelLoaded | GeneratedPiece | GenerationDone
-    | Verification | HubUpload | RemoteCheck | Checkpoint | Advice | Warn | Error | Ack | Done
+    | CheckReport | Hardware | Eval | Evaluation | TaskScores | Sample | Rollouts | ModelLoaded | GeneratedPiece
+    | GenerationDone | Verification | HubUpload | RemoteCheck | Checkpoint | Advice | Warn | Error | Ack | Done
 )  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be dropped for a slow reader; all others always arrive."""

@@ -129,3 +129,26 @@ class SimulatedRun:
     def codes(self) -> list[str]:
         """Codes of the advice in order of emission, without "advice.". A leading minus means resolved."""
         return [("-" if advice.resolved else "") + advice.code.removeprefix("advice.") for advice in self.advice]
+
+
+REWARDED_CONFIG = config_with(
+    objective="grpo", rewards=["exact"], group_size=8, rollout_max_new_tokens=100, max_seq_len=256
+)
+
+
+class RewardedRun(SimulatedRun):
+    """A healthy run: half of the prompts have a signal."""
+
+    def __init__(self, **knobs: Any) -> None:
+        super().__init__(msgspec.structs.replace(REWARDED_CONFIG, **knobs))
+        self.start_training()
+
+    def rollouts(self, count: int = 3, entropy: float = 0.8, kl: float = 0.01, **values: Any) -> RewardedRun:
+        healthy = {
+            "answers": 128, "reward": 0.5, "reward_std": 0.4, "scores": {"exact": 0.5}, "answer_tokens": 30.0,
+            "truncated_ratio": 0.01, "no_signal_ratio": 0.5, "seconds": 1.0,
+        }  # fmt: skip
+        for _ in range(count):
+            self.emit(protocol.Rollouts(step=self.last_step + 1, **{**healthy, **values}))
+            self.step(0.001, entropy=entropy, kl=kl)
+        return self

@@ -10,12 +10,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.simulated_run import CONFIG, GIB, GPU, HOST, READY, SimulatedRun, config_with
+from tests.unit.simulated_run import CONFIG, GIB, GPU, HOST, READY, RewardedRun, SimulatedRun, config_with
 from trainer_core import protocol
 from trainer_core.config import Config, knobs, to_dict
 from trainer_core.messages import codes as message_codes
 from trainer_core.messages import template
-from trainer_core.train.advice.advisor import RULES, Advisor
+from trainer_core.train.advice.advisor import RULES, Advisor, rules_for
 from trainer_core.train.advice.rule import MAX_REPEATS, REPEAT_INTERVAL_S, Finding, Rule, RunHistory, Verdict
 
 RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"  # 60 steps on two cores, without progress events
@@ -124,7 +124,7 @@ def test_any_sequence_of_events_is_processed(sequence: list[tuple[Any, int, floa
             event.t = now + second
             for advice in advisor.process(event):
                 protocol.decode_event(protocol.encode(advice))
-    assert len(advisor._rules) == len(RULES), "no rule was disabled"
+    assert len(advisor._rules) == len(rules_for(CONFIG)), "no rule was disabled"
 
 
 # --- messages ----------------------------------------------------------------------------------------
@@ -163,7 +163,16 @@ def all_advice() -> list[protocol.Advice]:
     overfitting = SimulatedRun().start_training().evals(2.0)
     for train in (1.6, 1.3, 1.0):
         overfitting.steps(10, loss=train).evals(2.5)
-    return [*run.advice, *ranks.advice, *plateau.advice, *overfitting.advice]
+    rewarded = RewardedRun(method="lora", kl_beta=0.1).rollouts(4)
+    for values in (
+        {"no_signal_ratio": 1.0},
+        {"entropy": 0.01},
+        {"kl": 1.0},
+        {"answer_tokens": 90.0},
+        {"truncated_ratio": 1.0},
+    ):
+        rewarded.rollouts(3, **values)
+    return [*run.advice, *ranks.advice, *plateau.advice, *overfitting.advice, *rewarded.advice]
 
 
 def test_all_advice_has_the_parameters_of_its_message_and_valid_settings() -> None:

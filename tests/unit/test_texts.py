@@ -159,6 +159,7 @@ def test_every_choice_is_translated_or_a_proper_name() -> None:
         "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw",
         "adamw_8bit", "muon", "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",
         "lora", "rslora", "dora", "qlora", "ddp", "fsdp", "deepspeed", "dpo", "ipo", "orpo", "kto", "simpo",
+        "grpo", "dapo", "dr_grpo",
     }  # fmt: skip
     offered = {choice for knob in knobs().values() for choice in knob.choices}
     translated = {key.split(".", 1)[1] for key in texts.catalogue("zh") if key.startswith("knob_value.")}

@@ -52,7 +52,8 @@ def inspect_data(config: Config, context: RunContext) -> DataRequirements:
     if not config.data:
         if not config.max_steps:
             context.warn("check.no_data")
-        task: Task = "preference" if config.uses_preferences else "sft" if config.task == "sft" else "pretrain"
+        task: Task = "sft" if config.task == "sft" or config.objective == "grpo" else "pretrain"
+        task = "preference" if config.uses_preferences else task
         sides = 2 * config.uses_preferences
         tokens = config.effective_batch * config.max_seq_len * max(1, sides)
         return DataRequirements(task, config.vocab_size, config.max_steps, tokens, 0, sides=sides)

@@ -61,6 +61,8 @@ class DryRun(TrainingStep):
 
     def set_up(self) -> None:
         self.control = Control(self.context, self.group)
+        if self.rollouts is not None:
+            self.rollouts.skips_equal = False  # random weights earn no rewards
         super().set_up()
 
     def measure(self, min_seconds: float) -> float:

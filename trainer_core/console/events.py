@@ -53,6 +53,8 @@ def format_event(event: protocol.AnyEvent, language: Language) -> str:
             return evaluation.format_task_scores(event, language)
         case protocol.Sample():
             return _sample(event, language)
+        case protocol.Rollouts():
+            return _rollouts(event, language)
         case protocol.Checkpoint(path=path, seconds=seconds):
             kind, size = get(f"console.checkpoint_kind.{event.kind}", language), format_bytes(event.bytes)
             return get("console.checkpoint", language, path=path, kind=kind, size=size, seconds=seconds)
@@ -222,6 +224,19 @@ def _sample(event: protocol.Sample, language: Language) -> str:
     if event.expected is not None:
         text += "\n" + get("console.expected", language, answer=event.expected)
     return escape_control_characters(text)
+
+
+def _rollouts(event: protocol.Rollouts, language: Language) -> str:
+    scores = "".join(f"  {name} {score:.3f}" for name, score in event.scores.items()) if len(event.scores) > 1 else ""
+    return get(
+        "console.rollouts",
+        language,
+        step=event.step,
+        reward=event.reward,
+        scores=escape_control_characters(scores),
+        tokens=event.answer_tokens,
+        equal=event.no_signal_ratio,
+    )
 
 
 def _done(event: protocol.Done, language: Language) -> str:

@@ -84,11 +84,14 @@ class Batch:
     pairs: int = 0  # with `preference`: pairs, or for `kto` conversations
     row_pairs: tuple[int, ...] = ()  # `pairs` of each sequence
     mismatched: Batch | None = None  # kto: each prompt with the answer to another one
+    advantages: Tensor | None = None  # (B,) float32: of answers that were rewarded, see `train/grpo.py`
+    old_logps: Tensor | None = None  # (B, T) float32: log-probabilities of the labels when they were generated
+    weight: int | None = None  # of rewarded answers: `loss_weight`
 
     @property
     def loss_weight(self) -> int:
         """Number of terms that the loss is the mean of: pairs if there are any, else tokens."""
-        return self.pairs or self.loss_tokens
+        return self.pairs or self.loss_tokens if self.weight is None else self.weight
 
     @property
     def tokens(self) -> int:
@@ -150,7 +153,8 @@ class Batch:
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        names = ("input_ids", "labels", "segments", "positions", "indices", "preference", "reference")
+        names: tuple[str, ...] = ("input_ids", "labels", "segments", "positions", "indices")
+        names += ("preference", "reference", "advantages", "old_logps")
         changed: dict[str, Any] = {name: function(one) for name in names if (one := getattr(self, name)) is not None}
         if self.cu_seqlens is not None:
             changed["cu_seqlens"] = CuSeqlens(function(self.cu_seqlens.offsets), self.cu_seqlens.max_seqlen)
@@ -184,6 +188,8 @@ class Batch:
             row_documents=self.row_documents[rows],
             segments=None if self.segments is None else self.segments[rows],
             positions=None if self.positions is None else self.positions[rows],
+            advantages=None if self.advantages is None else self.advantages[rows],
+            old_logps=None if self.old_logps is None else self.old_logps[rows],
             cu_seqlens=None,
             indices=None,
             preference=None if self.preference is None else self.preference[rows],

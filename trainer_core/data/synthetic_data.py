@@ -32,7 +32,8 @@ def build_synthetic_cache(
         if sides:
             block = _preference_block(count, config.max_seq_len, vocab_size, sides)
         else:
-            block = _block(count, config.max_seq_len, task, vocab_size, divided)
+            answer = config.rollout_max_new_tokens if config.objective == "grpo" else config.max_seq_len
+            block = _block(count, config.max_seq_len, task, vocab_size, divided, answer)
         writer.add_block(block)
         meta[split] = writer.finish()
     prepared = load_prepared(folder, task, meta, config, NullReporter(), sides)
@@ -40,8 +41,11 @@ def build_synthetic_cache(
     return prepared
 
 
-def _block(count: int, length: int, task: Task, vocab_size: int, divided: bool) -> TokenBlock:
-    """Random tokens. A conversation has one token more than positions; plain text has one more in total."""
+def _block(count: int, length: int, task: Task, vocab_size: int, divided: bool, answer: int) -> TokenBlock:
+    """Random tokens. A conversation has one token more than positions; plain text has one more in total.
+
+    `answer`: most tokens at the end of a conversation that are trained on.
+    """
     parts = (length // 2, length - length // 2) if divided else (length,)
     lengths = np.tile([part + (task == "sft") for part in parts], count)
     lengths[-1] += task == "pretrain"
@@ -49,7 +53,7 @@ def _block(count: int, length: int, task: Task, vocab_size: int, divided: bool) 
     begins = np.cumsum(lengths) - lengths
     if task == "pretrain":
         return TokenBlock(ids, begins)
-    spans = np.stack([np.zeros_like(lengths), lengths], 1)
+    spans = np.stack([np.maximum(lengths - answer - 1, 0), lengths], 1)
     return TokenBlock(ids, begins, spans, np.ones_like(lengths))
 
 

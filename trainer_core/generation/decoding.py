@@ -62,6 +62,7 @@ class Completion:
 
     tokens: list[int] = field(default_factory=list)
     finish_reason: Literal["end", "limit", "context"] = "context"
+    end_token: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +80,7 @@ class DecodingRow:
         room = window - len(self.prompt)
         self.finished = True
         if token in ends:
-            self.completion.finish_reason = "end"
+            self.completion.finish_reason, self.completion.end_token = "end", token
         elif len(self.completion.tokens) == min(self.limit, room):
             self.completion.finish_reason = "context" if room <= self.limit else "limit"
         else:

@@ -19,7 +19,7 @@ from trainer_core.generation.decoding import Completion as Completion
 from trainer_core.generation.decoding import DecodingRow, new_batch
 from trainer_core.generation.decoding import generate_tokens as generate_tokens
 from trainer_core.generation.model_source import ModelSource, model_in
-from trainer_core.generation.sampling import GREEDY
+from trainer_core.generation.sampling import GREEDY as GREEDY
 from trainer_core.generation.sampling import SamplingParams as SamplingParams
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config, inference
@@ -145,14 +145,15 @@ def generate_batch(
     limits: Sequence[int],
     eos_token_ids: frozenset[int],
     poll: Callable[[], None],
-    sampling: SamplingParams = GREEDY,
+    sampling: SamplingParams | Sequence[SamplingParams] = GREEDY,
 ) -> list[Completion]:
     """Completions of a batch of prompts, each shorter than `max_seq_len`.
 
     Row i has up to `limits[i]` tokens, fewer in a full context; the token after them may be an end token. `poll` is
-    called after each step.
+    called after each step. `sampling`: of all rows, or of each.
     """
-    rows = [DecodingRow(prompt, limit, sampling) for prompt, limit in zip(prompts, limits, strict=True)]
+    samplings = [sampling] * len(prompts) if isinstance(sampling, SamplingParams) else sampling
+    rows = [DecodingRow(*row) for row in zip(prompts, limits, samplings, strict=True)]
     batch = new_batch(model, eos_token_ids)
     batch.add(rows)
     poll()

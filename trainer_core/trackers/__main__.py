@@ -26,7 +26,12 @@ from trainer_core.trackers.tracker import Tracker
 
 _UPLOAD_TIMEOUT_S: Final = 300.0  # after the exit of the trainer
 _EXCLUDED_FIELDS: Final = ("type", "t", "seq", "step")
-_METRIC_PREFIXES: Final = {protocol.Step: "train", protocol.Eval: "eval", protocol.Performance: "performance"}
+_METRIC_PREFIXES: Final = {
+    protocol.Step: "train",
+    protocol.Eval: "eval",
+    protocol.Performance: "performance",
+    protocol.Rollouts: "rollouts",
+}
 
 
 def main(name: str, run: RunDir, first_step: int, lines: BinaryIO, output: BinaryIO) -> None:
@@ -75,7 +80,7 @@ class _EventLog:
         match event:
             case protocol.BadStep(action="rolled_back"):
                 self._is_rolled_back = True
-            case protocol.Step() | protocol.Eval() | protocol.Performance() | protocol.Sample():
+            case protocol.Step() | protocol.Eval() | protocol.Performance() | protocol.Rollouts() | protocol.Sample():
                 self._add_at_step(event)
             case protocol.Hardware():
                 values = _flatten("host", event.host)
@@ -86,7 +91,9 @@ class _EventLog:
                 self.succeeded = True
                 self._tracker.log_metrics(event.steps, _flatten("done", event), event.t)
 
-    def _add_at_step(self, event: protocol.Step | protocol.Eval | protocol.Performance | protocol.Sample) -> None:
+    def _add_at_step(
+        self, event: protocol.Step | protocol.Eval | protocol.Performance | protocol.Rollouts | protocol.Sample
+    ) -> None:
         if self._is_rolled_back:
             self._tracker.rewind(event.step)
         self._is_rolled_back = False
@@ -119,6 +126,8 @@ def _flatten(prefix: str, part: msgspec.Struct) -> dict[str, float]:
         value = getattr(part, name)
         if isinstance(value, msgspec.Struct):
             found |= _flatten(f"{prefix}/{name}", value)
+        elif isinstance(value, dict):
+            found |= {f"{prefix}/{name}/{key}": number for key, number in value.items()}
         elif isinstance(value, int | float) and name not in _EXCLUDED_FIELDS:
             found[f"{prefix}/{name}"] = float(value)
     return found

@@ -22,6 +22,7 @@ class AccumulationWindow(NamedTuple):
 
     share: Share  # of this rank, on its device
     whole: list[Batch]  # of all ranks, on any device
+    answered: int | None = None  # samples whose answers these are; None: these are the samples
 
     @property
     def tokens(self) -> int:
@@ -35,7 +36,8 @@ class AccumulationWindow(NamedTuple):
     @property
     def sequences(self) -> int:
         """Samples in the order of the epoch."""
-        return sum(batch.input_ids.shape[0] for batch in self.whole)
+        rows = sum(batch.input_ids.shape[0] for batch in self.whole)
+        return rows if self.answered is None else self.answered
 
 
 _whole_window: Final = partial(divide, rank=0, world_size=1, max_rows=0)

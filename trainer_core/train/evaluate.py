@@ -17,10 +17,12 @@ from torch import Tensor
 from trainer_core.data.loader import Batch
 from trainer_core.data.order import Indices, fixed_sample
 from trainer_core.evaluation import scores
-from trainer_core.generation.generate import Completion, generate_batch
+from trainer_core.generation.generate import GREEDY, Completion, SamplingParams, generate_batch
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
+from trainer_core.rewards.functions import Answer
+from trainer_core.rewards.rewards import Rewards
 from trainer_core.train.device import Precision
 from trainer_core.train.oom import is_out_of_memory, release_memory
 from trainer_core.train.preferences import reward_means
@@ -43,6 +45,7 @@ class Answers:
     examples: int
     truncated_by_limit: int
     truncated_by_context: int
+    reward: float | None = None  # mean, of a run that learns from rewards
 
 
 def validation_sample(available: int, size: int) -> Indices:
@@ -121,13 +124,18 @@ class EvaluationPass:
         )
 
 
-def answer_quality(answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str]) -> Answers:
-    """Exact match and corpus BLEU-4, see `evaluation.scores`. `texts` are the decoded answers."""
+def answer_quality(
+    answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str], rewards: Rewards | None = None
+) -> Answers:
+    """Exact match and corpus BLEU-4, see `evaluation.scores`, and the mean reward. `texts` are the decoded answers."""
     stops = [answer.finish_reason for answer in answers]
     matches = sum(map(scores.is_exact, texts, references, stops))
     score = scores.bleu().corpus_score(list(texts), [list(references)]).score
     share = matches / max(1, len(texts))
-    return Answers(share, score, len(texts), stops.count("limit"), stops.count("context"))
+    reward = None
+    if rewards is not None and texts:
+        reward = rewards.mean([Answer(*found) for found in zip(texts, references, stops, strict=True)])
+    return Answers(share, score, len(texts), stops.count("limit"), stops.count("context"), reward)
 
 
 def answer_tokens(
@@ -138,8 +146,10 @@ def answer_tokens(
     max_positions: int,
     poll: Callable[[], None],
     on_answered: Callable[[int], None] = lambda count: None,
+    samplings: Sequence[SamplingParams] = (),
+    max_rows: int = _MAX_ROWS,
 ) -> list[Completion]:
-    """Generate greedy answers of up to `limits[i]` tokens, in batches of similar length.
+    """Generate answers of up to `limits[i]` tokens, in batches of similar length; greedily without `samplings`.
 
     A batch has at most `max_positions` tokens in its KV cache, but at least one row; one that does not fit into memory
     is split. A prompt without room in the context has an empty, truncated answer. `on_answered` is called with the
@@ -152,12 +162,14 @@ def answer_tokens(
 
     def generate(rows: list[int]) -> list[Completion]:
         own_prompts, own_limits = [prompts[row] for row in rows], [limits[row] for row in rows]
-        return generate_batch(model, own_prompts, own_limits, ends, poll)
+        return generate_batch(
+            model, own_prompts, own_limits, ends, poll, [samplings[row] for row in rows] if samplings else GREEDY
+        )
 
     device, done = model.head.weight.device, len(prompts) - len(waiting)
     model.eval()
     try:
-        for rows, found in in_batches(waiting, lengths, max_positions, device, generate):
+        for rows, found in in_batches(waiting, lengths, max_positions, device, generate, max_rows):
             for row, answer in zip(rows, found, strict=True):
                 answers[row] = answer
             done += len(rows)
@@ -173,13 +185,13 @@ def in_batches(
     max_positions: int,
     device: torch.device,
     compute: Callable[[list[int]], T],
+    max_rows: int = _MAX_ROWS,
 ) -> Iterator[tuple[list[int], T]]:
     """Compute rows in batches of similar length, of at most `max_positions` positions but at least one row.
 
     `lengths[row]`: positions of a row. A batch that does not fit into memory is split. Yields rows and result.
     """
     waiting = sorted(rows, key=lambda row: lengths[row], reverse=True)  # largest first: later ones then fit, too
-    max_rows = _MAX_ROWS
     while waiting:
         batch = waiting[: max(1, min(max_rows, max_positions // lengths[waiting[0]]))]
         found: list[T] = []

@@ -9,7 +9,8 @@ Shapes: B sequences, T positions, S conversations in a sequence, P pairs, R labe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -193,12 +194,19 @@ class PreferenceLoss:
 
 
 def reference_logps(model: LanguageModel, batch: Batch, *, chunk: int = 0, varlen: bool = False) -> Tensor:
-    """Log-probabilities (B, S) of the answers under the model without its adapter and without dropout."""
+    """Log-probabilities (B, S) of the answers under the reference model."""
+    with reference_model(model):
+        return sum_conversations(*label_logps(model, batch, batch.labels, chunk=chunk, varlen=varlen), batch)
+
+
+@contextlib.contextmanager
+def reference_model(model: LanguageModel) -> Iterator[None]:
+    """Context in which the model computes without its adapter, dropout and gradients."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad(), adapters_disabled(model):
-            return sum_conversations(*label_logps(model, batch, batch.labels, chunk=chunk, varlen=varlen), batch)
+            yield
     finally:
         model.train(was_training)
 
@@ -224,11 +232,17 @@ def kl_estimate(model: LanguageModel, batch: Batch, *, chunk: int = 0, varlen: b
 
 
 def label_logps(
-    model: LanguageModel, batch: Batch, labels_BT: Tensor, *, chunk: int = 0, varlen: bool = False
+    model: LanguageModel,
+    batch: Batch,
+    labels_BT: Tensor,
+    *,
+    chunk: int = 0,
+    varlen: bool = False,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (R,) of the labels that count, and the numbers (R,) of their positions in the batch (B * T)."""
-    batch = with_segments(batch)
-    assert batch.segments is not None
+    """Log-probabilities (R,) of the labels that count, and the numbers (R,) of their positions in the batch (B * T).
+    Logits are divided by `temperature`.
+    """
     computed = replace(batch, labels=labels_BT)
     if varlen:
         computed = computed.without_padding()
@@ -236,15 +250,16 @@ def label_logps(
             computed.input_ids, positions_BT=computed.positions, cu_seqlens=computed.cu_seqlens
         )
     else:
-        mask = document_mask(batch.segments)
+        mask = None if batch.segments is None else document_mask(batch.segments)
         hidden = model.forward_hidden(computed.input_ids, positions_BT=computed.positions, mask_B1TS=mask)
     count = batch.loss_tokens if labels_BT is batch.labels else None
     counted_R = labeled_rows(computed.labels.flatten(), count)
     hidden_RD, labels_R = hidden.flatten(0, -2)[counted_R], computed.labels.flatten()[counted_R]
     if model.has_plain_head:
+        hidden_RD = hidden_RD if temperature == 1 else hidden_RD / temperature
         logps_R = linear_token_logps(hidden_RD, model.head.weight, labels_R, chunk or len(labels_R) or 1)
     else:
-        logps_R = -F.cross_entropy(model.logits(hidden_RD).float(), labels_R, reduction="none")
+        logps_R = -F.cross_entropy(model.logits(hidden_RD).float() / temperature, labels_R, reduction="none")
     return logps_R, labeled_rows(labels_BT.flatten(), count) if varlen else counted_R
 
 

@@ -16,6 +16,7 @@ from trainer_core.generation.generate import SamplingParams
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.language_model import LanguageModel
+from trainer_core.rewards.rewards import load_rewards
 from trainer_core.run_context import RunContext
 from trainer_core.train.evaluate import REFERENCE_LENGTHS, Answers, answer_quality, answer_tokens
 
@@ -47,6 +48,7 @@ class SampleWriter:
         self.codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task != "pretrain"
         self._examples = self._held_out(config.eval_examples)
+        self._rewards = load_rewards(config.rewards) if config.objective == "grpo" else None
         self._texts = [] if self._chat else prepared.held_out_prompts(_SAMPLES)
 
     def _held_out(self, n: int) -> list[HeldOutExample]:
@@ -125,4 +127,5 @@ class SampleWriter:
         prompts = [example.prompt for example in self._examples]
         answers = answer_tokens(self._model, prompts, limits, self.codec.stop_token_ids, max_positions, self._poll)
         texts = [self.codec.decode(answer.tokens) for answer in answers]
-        return answer_quality(answers, texts, [example.answer for example in self._examples])
+        references = [example.answer for example in self._examples]
+        return answer_quality(answers, texts, references, self._rewards)

@@ -25,6 +25,7 @@ from trainer_core.train.async_metrics import AsyncMetrics
 from trainer_core.train.bad_steps import BadStepHandler
 from trainer_core.train.checkpoint import Counters
 from trainer_core.train.device import Precision, describe_device, uses_tf32
+from trainer_core.train.grpo import policy_means
 from trainer_core.train.numerics import GradientMonitor, GradientNoise
 from trainer_core.train.preferences import reward_means
 from trainer_core.train.step_timer import Interval, StepClock
@@ -174,6 +175,7 @@ class StepReporter:
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
         self._peak_name = self._peak.name if self._peak else unknown
         self._compares_answers = config.objective != "likelihood"
+        self._means = policy_means if config.objective == "grpo" else reward_means
         self._log, self._perf = _Accumulated(Interval()), _Accumulated(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules used by the GPU so far
         self._energy: float | None = None  # at the last event; None: the interval contains other programs' use
@@ -219,7 +221,7 @@ class StepReporter:
                 mfu=self._utilisation(since, self._flops_per_token(since)),
                 time_ms=since.interval.per_step(),
                 bad_steps=self._monitor.total - since.bad,
-                **(reward_means(rewards) if rewards and weight else {}),
+                **(self._means(rewards) if rewards and weight else {}),
             )
         )
         self._log = _Accumulated(Interval(), request.tokens, request.samples, bad=self._monitor.total)

@@ -19,8 +19,10 @@ import torch
 
 from trainer_core.protocol import StepTime
 
-Section = Literal["data", "transfer", "forward", "backward", "sync", "optimizer", "other"]
-SECTIONS: Final[tuple[Section, ...]] = ("data", "transfer", "forward", "backward", "sync", "optimizer", "other")
+Section = Literal["data", "transfer", "generation", "forward", "backward", "sync", "optimizer", "other"]
+SECTIONS: Final[tuple[Section, ...]] = (
+    "data", "transfer", "generation", "forward", "backward", "sync", "optimizer", "other",
+)  # fmt: skip
 
 _STEPS_AHEAD: Final = 16
 """Steps that the host may be ahead of the GPU, so that the GPU is never idle."""

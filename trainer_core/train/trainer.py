@@ -263,20 +263,22 @@ class Trainer(TrainingStep):
             tokens = self.oom.max_sequences * self.config.max_seq_len  # as many as in a training step
             answers = self._with_model(lambda: self.sample_writer.answer_held_out(tokens))
         neutral = self._with_model(self._neutral_losses) or {}
-        event.best = self._is_best(event)
+        event = msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral)
+        reward = event.reward_accuracy if event.reward is None else event.reward
+        event.best = self._is_best(event.loss, reward)
         if event.best:
-            counters.best_loss, counters.best_reward = event.loss, event.reward_accuracy
-        self.plateau.observe(event.loss if event.reward_accuracy is None else -event.reward_accuracy)
-        self._evaluated = counters.step, event.loss, event.reward_accuracy
+            counters.best_loss, counters.best_reward = event.loss, reward
+        self.plateau.observe(event.loss if reward is None else -reward)
+        self._evaluated = counters.step, event.loss, reward
         self.garbage.collect()
-        self.context.emit(msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral))
+        self.context.emit(event)
         return event.best
 
-    def _is_best(self, event: protocol.Eval) -> bool:
+    def _is_best(self, loss: float | None, reward: float | None) -> bool:
         best = self.state.counters
-        if event.loss is None or best.best_loss is None:
-            return event.loss is not None
-        return (-(event.reward_accuracy or 0.0), event.loss) < (-(best.best_reward or 0.0), best.best_loss)
+        if loss is None or best.best_loss is None:
+            return loss is not None
+        return (-(reward or 0.0), loss) < (-(best.best_reward or 0.0), best.best_loss)
 
     def _neutral_losses(self) -> dict[str, float | None]:
         if self.neutral_text is None:

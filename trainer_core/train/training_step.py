@@ -39,6 +39,7 @@ from trainer_core.train.oom import RESTART_FILE, OomRecovery
 from trainer_core.train.parallel import Parallel
 from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.reference import ReferencePass
+from trainer_core.train.rollouts import RolloutGenerator
 from trainer_core.train.schedule import Schedule
 from trainer_core.train.state_offload import StateOffloader, offloaded_in_pauses, persistent_tensors
 from trainer_core.train.step_metrics import MetricsRecorder
@@ -101,6 +102,10 @@ class TrainingStep:
         self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
         self._compute_total_steps()
         self.windows = self._new_windows()
+        self.rollouts: RolloutGenerator | None = None
+        if config.objective == "grpo":
+            self.rollouts = RolloutGenerator(config, self.model, prepared, context, precision, self._generated_logps)
+            self.state.parts["rollouts"] = self.rollouts
         self.engine = Engine(self.model, precision)  # replaced by `set_up`
         self._is_set_up = False
         self._consistent = True  # weights and counters are consistent; false during the optimizer update
@@ -238,6 +243,23 @@ class TrainingStep:
         self.context.set_phase("training", step)
 
     def _next_window(self) -> AccumulationWindow:
+        """What the next step trains on. Raises `StopRequested`."""
+        if self.rollouts is None:
+            return self._read_window()
+        window = self.rollouts.next_window(self._read_window, self.state.counters.step + 1)
+        self.clock.mark("generation")
+        return window
+
+    def _generated_logps(self, batch: Batch) -> Tensor:
+        """Log-probabilities (B, T) of generated answers, with OOM recovery."""
+        self.oom.during = "evaluation"
+        return self.oom.run_step(
+            lambda: torch.cat([self.engine.label_logps(part) for part in self.oom.split([batch])]),
+            lambda: None,
+            self.state.counters.step,
+        )
+
+    def _read_window(self) -> AccumulationWindow:
         self.windows.load()
         self.clock.mark("data")
         window = self.windows.next_window()
@@ -249,7 +271,7 @@ class TrainingStep:
         state, counters, whole = self.state, self.state.counters, window.whole
         step, position, tokens = counters.step + 1, counters.position + window.sequences, window.tokens
         learning_rate = self.schedule.learning_rate(step, position, self.plateau.scale)
-        several = len(whole) > 1 or self.group.world_size > 1
+        several = self.rollouts is None and (len(whole) > 1 or self.group.world_size > 1)
         noisy = self.telemetry and several and is_due(step, -(-self.config.perf_steps // _NOISE_SAMPLES))
         if self.config.uses_dropout:
             self.group.seed(self.config.seed, step)

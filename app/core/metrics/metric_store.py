@@ -20,7 +20,9 @@ from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
 MarkerKind = Literal["best", "checkpoint", "bad_step", "oom_recovery", "resume", "thermal_throttling"]
-TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "sync", "optimizer", "checkpoint", "other")
+TIME_PARTS: Final = (
+    "data", "transfer", "generation", "forward", "backward", "sync", "optimizer", "checkpoint", "other",
+)  # fmt: skip
 # Column -> attribute path in the event.
 STEP_FIELDS: Final = {
     "train_loss": "loss",
@@ -33,12 +35,16 @@ STEP_FIELDS: Final = {
 }
 REWARD_FIELDS: Final = {name: name for name in ("reward_accuracy", "reward_margin", "chosen_reward", "rejected_reward")}
 """Of the same event, in a run that learns from preferences."""
+POLICY_FIELDS: Final = {name: name for name in ("entropy", "kl", "clip_ratio")}
+"""Of the same event, in a run that learns from rewards."""
 EVAL_FIELDS: Final = {
     "eval_loss": "loss",
+    "eval_reward": "reward",
     "eval_reward_accuracy": "reward_accuracy",
     "eval_reward_margin": "reward_margin",
     **{name: name for name in ("perplexity", "bleu4", "exact_match", "neutral_loss_en", "neutral_loss_zh")},
 }
+ROLLOUT_FIELDS: Final = {name: name for name in ("reward", "answer_tokens", "truncated_ratio", "no_signal_ratio")}
 HOST_FIELDS: Final = {name: f"host.{name}" for name in ("ram_used", "ram_total", "rss", "cpu")}
 GPU_FIELDS: Final = {
     "gpu_util": "utilization",
@@ -63,7 +69,9 @@ _MARKED_EVENTS: Final[dict[type[protocol.Event], MarkerKind]] = {
 }
 _step_values = attrgetter(*STEP_FIELDS.values())
 _reward_values = attrgetter(*REWARD_FIELDS.values())
+_policy_values = attrgetter(*POLICY_FIELDS.values())
 _eval_values = attrgetter(*EVAL_FIELDS.values())
+_rollout_values = attrgetter(*ROLLOUT_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
 
@@ -71,13 +79,14 @@ _gpu_values = attrgetter(*GPU_FIELDS.values())
 class MetricStore:
     """All series of one run. `add` takes every event in order and ignores those without measurements.
 
-    Names: the keys of `STEP_FIELDS`, `REWARD_FIELDS`, `EVAL_FIELDS` and `HOST_FIELDS`, and those in `GPU_COLUMNS` with
-    a GPU's index behind a dot: vram_used.0. Missing values are NaN.
+    Names: the keys of `STEP_FIELDS` and the other tables of fields, and those in `GPU_COLUMNS` with a GPU's index
+    behind a dot: vram_used.0. Missing values are NaN.
     """
 
     def __init__(self) -> None:
         self._steps, self._evals = MetricTable(STEP_FIELDS), MetricTable(EVAL_FIELDS)
         self._host, self._rewards = MetricTable(HOST_FIELDS), MetricTable(REWARD_FIELDS)
+        self._rollouts, self._policy = MetricTable(ROLLOUT_FIELDS), MetricTable(POLICY_FIELDS)
         self._gpus: dict[int, MetricTable] = {}
         self._marked_steps: dict[MarkerKind, list[int]] = defaultdict(list)
         self._markers_version = 0
@@ -95,6 +104,9 @@ class MetricStore:
             case protocol.Eval():
                 self._step = max(self._step, float(event.step))
                 self._evals.append((float(event.step), self._tokens, self._advance_time(event), *_eval_values(event)))
+            case protocol.Rollouts():
+                at = (float(event.step), self._tokens, self._advance_time(event))
+                self._rollouts.append((*at, *_rollout_values(event)))
             case protocol.Hardware():
                 self._add_hardware(event)
             case protocol.Checkpoint() | protocol.BadStep() | protocol.OomRecovery():
@@ -131,6 +143,8 @@ class MetricStore:
         self._steps.append((*at, *_step_values(event)))
         if event.reward_accuracy is not None:
             self._rewards.append((*at, *_reward_values(event)))
+        if event.entropy is not None:
+            self._policy.append((*at, *_policy_values(event)))
 
     def _add_hardware(self, event: protocol.Hardware) -> None:
         at = (self._step, self._tokens, self._advance_time(event))
@@ -202,11 +216,12 @@ class MetricStore:
         return sorted(self._gpus)
 
     def best_eval(self, axis: XAxis = "step") -> tuple[float, float] | None:
-        """Return the x value and the loss of the best evaluation: by reward accuracy if there is one, then by loss."""
+        """Return the x value and the loss of the best evaluation: by its reward if there is one, then by loss."""
         x, losses = self.series("eval_loss", axis)
         if not np.isfinite(losses).any():
             return None
-        rewards = np.nan_to_num(self.series("eval_reward_accuracy", axis)[1])
+        measured = (self.series(name, axis)[1] for name in ("eval_reward", "eval_reward_accuracy"))
+        rewards = sum(map(np.nan_to_num, measured))  # a run has one of them
         row = int(np.lexsort((losses, -np.where(np.isfinite(losses), rewards, -np.inf)))[0])  # NaN is sorted last
         return float(x[row]), float(losses[row])
 
@@ -235,7 +250,7 @@ class MetricStore:
 
     def downsample_in_slices(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
         """Reduce the tables to `limit` rows (each at most 1.2 MB) that keep the extremes, one table at each `next`."""
-        for name in ("_steps", "_evals", "_host"):
+        for name in ("_steps", "_rewards", "_policy", "_evals", "_rollouts", "_host"):
             setattr(self, name, getattr(self, name).downsampled(limit))
             yield
         for index, table in self._gpus.items():
@@ -248,11 +263,12 @@ class MetricStore:
         return sum(table.nbytes for table in self._tables())
 
     def _tables(self) -> list[MetricTable]:
-        return [self._steps, self._rewards, self._evals, self._host, *self._gpus.values()]
+        tables = [self._steps, self._rewards, self._policy, self._evals, self._rollouts, self._host]
+        return [*tables, *self._gpus.values()]
 
     def _find_column(self, name: str) -> tuple[MetricTable, str] | None:
         column, dot, index = name.partition(".")
-        tables = [self._steps, self._rewards, self._evals, self._host]
+        tables = [self._steps, self._rewards, self._policy, self._evals, self._rollouts, self._host]
         if dot:
             tables = [self._gpus[int(index)]] if index.isdecimal() and int(index) in self._gpus else []
         return next(((table, column) for table in tables if column in table.columns), None)

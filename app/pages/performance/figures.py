@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TILES: Final = ("step", "computing", "mfu", "memory", "energy", "noise")
 PARTS: Final = {
+    "generation": "curve_g",
     "forward": "curve_e",
     "backward": "curve_a",
     "sync": "text",
@@ -91,6 +92,7 @@ def _noise_tile(noise: float, samples_per_step: int) -> TileContent:
 
 def part_title(name: str) -> str:
     return {
+        "generation": tr("performance.generation"),
         "forward": tr("performance.forward"),
         "backward": tr("performance.backward"),
         "sync": tr("performance.gradient_all_reduce"),
@@ -103,8 +105,9 @@ def part_title(name: str) -> str:
 
 
 def parts_of(metrics: MetricStore) -> dict[str, str]:
-    """Return the parts that a run has, with their colors: only runs on several GPUs synchronize gradients."""
-    return {name: color for name, color in PARTS.items() if name != "sync" or metrics.last_value("time_sync")}
+    """Return the parts that a run has, with their colors: some synchronize gradients, some generate answers."""
+    optional = ("sync", "generation")
+    return {name: color for name, color in PARTS.items() if name not in optional or metrics.last_value(f"time_{name}")}
 
 
 def part_times(metrics: MetricStore) -> dict[str, float]:

@@ -162,6 +162,21 @@ def _reward_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     ]
 
 
+def _reward_and_eval_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    return [
+        CurveSpec(store, "reward", label=tr("plots.train")),
+        CurveSpec(store, "eval_reward", "curve_b", tr("plots.eval")),
+    ]
+
+
+def _answer_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    """Return the shares of answers that were cut off and of prompts from which nothing is learned."""
+    return [
+        CurveSpec(store, "no_signal_ratio", "curve_d", tr("plots.no_signal")),
+        CurveSpec(store, "truncated_ratio", "curve_b", tr("plots.truncated")),
+    ]
+
+
 def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [
         CurveSpec(store, f"time_{part}", color, figures.part_title(part), "area")
@@ -259,6 +274,14 @@ PLOTS: Final = {
         from_zero=True, minimum_top=100.0,
     ),
     "rewards": PlotSpec("plots.rewards", _reward_curves, "reward_margin", optional=True),
+    "reward": PlotSpec("plots.reward", _reward_and_eval_curves, format_value=_format_decimal, optional=True),
+    "answer_tokens": PlotSpec("plots.answer_tokens", format_value=_format_decimal, optional=True, from_zero=True),
+    "no_signal_ratio": PlotSpec(
+        "plots.answers", _answer_curves, scale=100.0, format_value=_format_integer, optional=True,
+        from_zero=True, minimum_top=100.0,
+    ),
+    "entropy": PlotSpec("plots.entropy", optional=True, from_zero=True),
+    "kl": PlotSpec("plots.kl", optional=True, from_zero=True),
     "neutral_loss": PlotSpec(
         "plots.neutral_loss", _neutral_loss_curves, format_value=formatting.format_loss, optional=True
     ),
@@ -292,10 +315,11 @@ OVERVIEW: Final = tuple(name for name, spec in PLOTS.items() if spec.in_overview
 
 
 def overview_plots(store: MetricStore) -> Sequence[str]:
-    """Return the plots of the overview; the accuracy takes the place of the learning rate in a run with preferences."""
-    if not store.has_values("reward_accuracy"):
-        return OVERVIEW
-    return ["reward_accuracy" if name == "learning_rate" else name for name in OVERVIEW]
+    """Return the plots of the overview. In a run with preferences or rewards, what it improves takes the place of the
+    learning rate.
+    """
+    improved = next((name for name in ("reward", "reward_accuracy") if store.has_values(name)), "learning_rate")
+    return [improved if name == "learning_rate" else name for name in OVERVIEW]
 
 
 def get_spec(name: str) -> PlotSpec:

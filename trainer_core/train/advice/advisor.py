@@ -11,10 +11,18 @@ from typing import Any, Final
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.train.advice import rules_hardware, rules_learning, rules_speed
+from trainer_core.train.advice import rules_hardware, rules_learning, rules_rewards, rules_speed
 from trainer_core.train.advice.rule import Rule, RunHistory
 
-RULES: Final[tuple[type[Rule[Any]], ...]] = (*rules_speed.RULES, *rules_hardware.RULES, *rules_learning.RULES)
+RULES: Final[tuple[type[Rule[Any]], ...]] = (
+    *rules_speed.RULES, *rules_hardware.RULES, *rules_learning.RULES, *rules_learning.LOSS_RULES, *rules_rewards.RULES
+)  # fmt: skip
+
+
+def rules_for(config: Config) -> tuple[type[Rule[Any]], ...]:
+    """The rules for a run. The loss of one that learns from rewards is near zero all the time."""
+    excluded = rules_learning.LOSS_RULES if config.objective == "grpo" else rules_rewards.RULES
+    return tuple(rule for rule in RULES if rule not in excluded)
 
 
 class Advisor:
@@ -29,11 +37,11 @@ class Advisor:
         config: Config,
         cores: int | None = None,
         can_spill: bool | None = None,
-        rules: Iterable[type[Rule[Any]]] = RULES,
+        rules: Iterable[type[Rule[Any]]] | None = None,
     ) -> None:
         can_spill = _driver_can_spill() if can_spill is None else can_spill
         self._run = RunHistory(config, cores or os.cpu_count() or 1, can_spill)
-        self._rules = [rule() for rule in rules]
+        self._rules = [rule() for rule in (rules_for(config) if rules is None else rules)]
 
     def process(self, event: protocol.AnyEvent) -> list[protocol.Advice]:
         """Return the advice that follows from `event`, which has its time; the advice has none yet."""

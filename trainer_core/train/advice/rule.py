@@ -15,6 +15,7 @@ WARMUP_STEPS: Final = 20
 """Steps of a process before its speed counts: loaders fill, kernels are selected, clocks and memory settle."""
 
 GIB: Final = 1024**3
+_RATE_DIVISOR: Final = 3.0  # about half a decade: small enough to keep learning, large enough to matter
 _MAX_SAMPLES: Final = 30
 _MAX_LOSSES: Final = 10
 
@@ -180,10 +181,15 @@ class RunHistory:
 
 def _waiting_shares(time: protocol.StepTime) -> tuple[float | None, float | None]:
     """Shares of data and sync in a step's time without checkpoints, 0..1; None: no time was measured."""
-    total = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
+    total = time.total - time.checkpoint
     if total <= 0:
         return None, None
     return min(1.0, max(0.0, time.data / total)), min(1.0, max(0.0, time.sync / total))
+
+
+def lower_rate(run: RunHistory) -> dict[str, Any]:
+    """A lower learning rate, as suggested settings."""
+    return {"learning_rate": round_significant(run.config.learning_rate / _RATE_DIVISOR, 2)}
 
 
 def percent(share: float) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from trainer_core import protocol
 from trainer_core.runs.checkpoint_dir import folder_name
-from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict, percent, round_significant
+from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict, lower_rate, percent, round_significant
 
 _MIN_BAD_STEPS: Final = 3
 _BAD_STEP_WINDOW: Final = 200  # steps
@@ -28,7 +28,6 @@ _DIVERGED: Final = 1.2  # times the loss of a uniform prediction
 _BAD_SHARE: Final = 0.05  # of the steps: far above chance
 _HARD_CLIPPED: Final = 5.0  # times grad_clip: slightly above it is common and harmless
 _HARD_CLIPPED_SHARE: Final = 0.8  # of the reports
-_RATE_DIVISOR: Final = 3.0  # about half a decade: small enough to keep learning, large enough to matter
 
 _MIN_RISES: Final = 3  # consecutive evaluations above the best: fewer are noise
 _EVAL_RISE: Final = 1.02  # times the best eval loss
@@ -57,7 +56,7 @@ class NotFinite(Rule[protocol.Step | protocol.BadStep], code="advice.not_finite"
         if len(self._steps) < _MIN_BAD_STEPS or distance > _BAD_STEP_WINDOW:
             return None
         params = {"count": _MIN_BAD_STEPS, "steps": distance + 1, "rate": run.config.learning_rate}
-        return Finding({**params}, _lower_rate(run))
+        return Finding({**params}, lower_rate(run))
 
 
 class LossSpike(Rule[protocol.Step], code="advice.loss_spike", activate_after=2, clear_after=5):
@@ -94,7 +93,7 @@ class RateTooHigh(Rule[protocol.Step], code="advice.rate_high", clear_after=10):
             return None
         uniform = math.log(run.ready.vocab_size) if run.ready and run.ready.vocab_size > 1 else math.inf
         if params := self._evidence(uniform, run.config.grad_clip):
-            return Finding({**params, "rate": run.config.learning_rate}, _lower_rate(run))
+            return Finding({**params, "rate": run.config.learning_rate}, lower_rate(run))
         return None if event.loss > uniform else False  # worse than a uniform prediction: not recovered
 
     def _evidence(self, uniform: float, grad_clip: float) -> dict[str, protocol.Param]:
@@ -182,14 +181,12 @@ class Truncated(Rule[protocol.Ready], code="advice.truncated", activate_after=1)
         return Finding({"count": cut, "total": total, "percent": percent(cut / total), "limit": limit}, settings)
 
 
-def _lower_rate(run: RunHistory) -> dict[str, Any]:
-    return {"learning_rate": round_significant(run.config.learning_rate / _RATE_DIVISOR, 2)}
-
-
 def _median_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Median, and a standard deviation that is robust to outliers (MAD)."""
     middle = median(values)
     return middle, 1.4826 * median(abs(value - middle) for value in values)
 
 
-RULES: Final[tuple[type[Rule[Any]], ...]] = (NotFinite, LossSpike, RateTooHigh, Overfitting, Plateau, Truncated)
+RULES: Final[tuple[type[Rule[Any]], ...]] = (NotFinite, Truncated)
+LOSS_RULES: Final[tuple[type[Rule[Any]], ...]] = (LossSpike, RateTooHigh, Overfitting, Plateau)
+"""Rules for losses that measure progress."""

@@ -20,6 +20,7 @@ from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision, uses_tf32
 from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.engine.compilation import BackgroundCompiler, CompiledLoss, CompileFailed, CompileKey
+from trainer_core.train.grpo import PolicyLoss
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.model_shape import tuning_of
 from trainer_core.train.preferences import PreferenceLoss, RewardSums, all_reference_logps
@@ -48,12 +49,12 @@ class Engine:
     compile_key: CompileKey | None = None  # of `compiled`
     eager_only: bool = False  # OOM recovery: a graph has fixed what it keeps
     smaller_chunk: int = 0  # OOM recovery: replaces `chunk`; 0: unchanged
-    objective: PreferenceLoss | None = None  # replaces the loss of the labels
+    objective: PreferenceLoss | PolicyLoss | None = None  # replaces the loss of the labels
 
     @property
     def num_losses(self) -> int:
-        """Values of `loss`."""
-        return 1 if self.objective is None else 1 + len(RewardSums._fields)
+        """Values of `loss` on validation data."""
+        return 1 + len(RewardSums._fields) if isinstance(self.objective, PreferenceLoss) else 1
 
     def loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
         """Summed loss in nats of a micro-batch on the model's device, under autocast: 0-dim, or with an objective the
@@ -76,7 +77,8 @@ class Engine:
         """The same, never compiled."""
         chunk = self.smaller_chunk or self.chunk
         with self.precision.autocast():
-            if self.objective is not None and batch.preference is not None:  # not of neutral text
+            compared = batch.preference is not None or batch.advantages is not None
+            if self.objective is not None and compared:  # not of neutral text
                 return self.objective(self.model, batch, chunk=chunk, varlen=self.varlen)
             return batch_loss(self.model, batch, chunk=chunk, varlen=self.varlen, grad_scale=grad_scale)
 
@@ -84,6 +86,13 @@ class Engine:
         """The rows of `ReferenceLogps` for a batch on the model's device, under autocast."""
         with self.precision.autocast():
             return all_reference_logps(self.model, batch, chunk=self.smaller_chunk or self.chunk, varlen=self.varlen)
+
+    def label_logps(self, batch: Batch) -> Tensor:
+        """Log-probabilities (B, T) of the labels of generated answers, under autocast."""
+        assert isinstance(self.objective, PolicyLoss)
+        chunk = self.smaller_chunk or self.chunk
+        with self.precision.autocast():
+            return self.objective.label_logps(self.model, batch, chunk=chunk, varlen=self.varlen)
 
     def set_attention(self, name: str) -> None:
         """Use an attention backend of `models.attention.BACKENDS`."""

@@ -24,6 +24,7 @@ from trainer_core.train.engine import compilation, fast_paths, measuring
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.engine.engine import REFERENCE, VARLEN_PATHS, CompileSwitch, Engine
 from trainer_core.train.engine.measuring import Reason
+from trainer_core.train.grpo import PolicyLoss
 from trainer_core.train.preferences import PreferenceLoss
 
 COMPILE_S: Final = {"cpu": 45.0, "cuda": 60.0}  # of the compiler, typically
@@ -73,7 +74,8 @@ def build_engine(
         sharded: Each rank has a part of each weight: the model is not compiled as a whole.
     """
     engine = Engine(model, precision, fast_paths=fast_paths.run_paths(config, model, device, precision))
-    engine.objective = None if config.objective == "likelihood" else PreferenceLoss(config)
+    if config.objective != "likelihood":
+        engine.objective = (PolicyLoss if config.objective == "grpo" else PreferenceLoss)(config)
     selector = _Selector(config, engine, device, rows * (width or config.max_seq_len), recorded, sharded)
     with measuring.preserved_state(model, device):
         selector.select_threads()

@@ -1,0 +1,1 @@
+"""Rewards of generated answers. No torch, no Qt."""

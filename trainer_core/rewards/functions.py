@@ -1,0 +1,142 @@
+"""Reward functions: each scores an answer from 0 to 1.
+
+Rewards of the whole answer (exact, number, format, json-schema) are 0 for an answer that was cut off.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from trainer_core.evaluation.judge import Judge, load_judge
+from trainer_core.evaluation.scores import is_exact
+
+
+class Answer(NamedTuple):
+    """A generated answer. `finish_reason`: end, limit or context."""
+
+    text: str
+    reference: str
+    finish_reason: str
+
+    @property
+    def is_complete(self) -> bool:
+        return self.finish_reason == "end"
+
+
+RewardFunction = Callable[[Answer], float]
+
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?|\d[\d,]*(?:\.\d+)?")
+_LENGTHS: Final = re.compile(r"(?P<low>\d*)-(?P<high>\d*)")
+_LETTERS: Final = {  # of the scripts of languages
+    "zh": r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]",
+    "ja": r"[\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff]",
+    "ko": r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]",
+    "en": r"[A-Za-z]",
+    "ru": r"[\u0400-\u04ff]",
+    "ar": r"[\u0600-\u06ff\u0750-\u077f]",
+}
+
+
+def exact(value: str) -> RewardFunction:
+    """1 if the answer equals the reference, without outer white space."""
+    _require_none(value)
+    return lambda answer: float(is_exact(answer.text, answer.reference, answer.finish_reason))
+
+
+def contains(value: str) -> RewardFunction:
+    """1 if the reference is a part of the answer."""
+    _require_none(value)
+    return lambda answer: float(answer.reference.strip() in answer.text)
+
+
+def number(value: str) -> RewardFunction:
+    """1 if the last number of the answer differs by at most `value` (default 0) from the last one of the reference."""
+    tolerance = float(value or 0)
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(value)
+
+    def score(answer: Answer) -> float:
+        found, wanted = _last_number(answer.text), _last_number(answer.reference)
+        if found is None or wanted is None or not answer.is_complete:
+            return 0.0
+        return float(math.isclose(found, wanted, rel_tol=1e-9, abs_tol=tolerance))
+
+    return score
+
+
+def _last_number(text: str) -> float | None:
+    found = _NUMBER.findall(text)
+    return float(found[-1].replace(",", "")) if found else None
+
+
+def matches(value: str) -> RewardFunction:
+    """1 if the answer contains a match of the regular expression."""
+    judge = _judge("regex", value)
+    return lambda answer: float(judge(answer.text))
+
+
+def json_schema(value: str) -> RewardFunction:
+    """1 if the answer is a JSON document of the schema in the file."""
+    judge = _judge("json-schema", value)
+    return lambda answer: float(answer.is_complete and judge(answer.text))
+
+
+def whole_format(value: str) -> RewardFunction:
+    """1 if the whole answer, without outer white space, matches the regular expression."""
+    _judge("regex", value)  # raises for a bad pattern
+    pattern = re.compile(value)
+    return lambda answer: float(answer.is_complete and pattern.fullmatch(answer.text.strip()) is not None)
+
+
+def _judge(kind: str, value: str) -> Judge:
+    if not value:
+        raise ValueError(value)
+    return load_judge(f"{kind}:{value}")
+
+
+def length(value: str) -> RewardFunction:
+    """1 if the answer has MIN to MAX characters; otherwise the ratio of its length and the limit."""
+    found = _LENGTHS.fullmatch(value)
+    if found is None or value == "-":
+        raise ValueError(value)
+    low, high = int(found["low"] or 0), int(found["high"] or 0)
+
+    def score(answer: Answer) -> float:
+        chars = len(answer.text.strip())
+        return min(1.0, chars / low if low else 1.0, high / chars if found["high"] and chars else 1.0)
+
+    return score
+
+
+def language(value: str) -> RewardFunction:
+    """The share of letters in the script of the language; without letters 0."""
+    letters = re.compile(_LETTERS[value])
+
+    def score(answer: Answer) -> float:
+        return len(letters.findall(answer.text)) / max(1, sum(map(str.isalpha, answer.text)))
+
+    return score
+
+
+def _require_none(value: str) -> None:
+    if value:
+        raise ValueError(value)
+
+
+FUNCTIONS: Final[dict[str, Callable[[str], RewardFunction]]] = {
+    "exact": exact,
+    "contains": contains,
+    "number": number,
+    "regex": matches,
+    "json-schema": json_schema,
+    "format": whole_format,
+    "length": length,
+    "language": language,
+}
+"""By their names in settings. Raise `LookupError` or `ValueError` for a bad value, and as `load_judge`."""
+
+WITH_REFERENCE: Final = frozenset({"exact", "contains", "number"})
+"""Those that compare the answer with a reference."""
