@@ -15,7 +15,7 @@ PreviewKey = dict[str, Any]
 ReportT = TypeVar("ReportT", bound=protocol.Event)
 
 # A data preview depends on the settings of the group "data" and on these. The base model has tokenizer and template.
-_MODEL_KEYS: Final = ("max_seq_len", "base_model", "method", "lora_embeddings")
+_MODEL_KEYS: Final = ("max_seq_len", "base_model", "objective", "method", "lora_embeddings")
 _STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
 _NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
 # Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.

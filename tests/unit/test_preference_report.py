@@ -85,6 +85,7 @@ def test_the_first_rows_are_shown_with_both_answers(tmp_path: Path) -> None:
             number = rejected.removeprefix("bad ").removesuffix("<|im_end|>")
             assert (chosen, is_good) == (f"好 {number} " * 2 + "<|im_end|>", False)
             assert sample.length == sum(answer.length for answer in sample.answers) == len(sample.tokens)
+        assert protocol.decode_event(protocol.encode(report)) == report
 
 
 def test_the_end_of_a_long_prompt_is_shown_before_the_answers(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 def test_a_preview_depends_on_data_base_model_sequence_length_and_steps_only() -> None:
     key = preview_key({}, ["a"])
-    for values in ({"base_model": "org/name"}, {"method": "lora"}, {"thinking": "keep"}):
+    for values in ({"base_model": "org/name"}, {"method": "lora"}, {"objective": "dpo"}, {"thinking": "keep"}):
         assert preview_key(values, ["a"]) != key, values
     for values in ({"batch_size": 3}, {"max_seq_len": 9}, {"packing": True}, {"text_column": "t"}, {"max_epochs": 2}):
         assert preview_key(values, ["a"]) != key, values
