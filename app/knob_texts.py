@@ -45,7 +45,9 @@ def knob_unit_suffix(knob: Knob) -> str:
 
 def knob_value_label(knob: Knob, value: object) -> str:
     """Return the text of a choice; names that are the same everywhere (bf16, adamw) are not translated."""
-    return _find(f"knob_value.{value}", str(value)) if knob.choices else str(value)
+    if not knob.choices:
+        return str(value)
+    return _find(f"knob_value.{knob.name}.{value}", _find(f"knob_value.{value}", str(value)))
 
 
 def knob_group_title(group: str) -> str:

@@ -274,7 +274,7 @@ def test_the_answers_of_a_pair_are_side_by_side_with_their_differences_marked(
     qtbot.waitUntil(lambda: chosen.geometry().bottom() < rejected.geometry().top())
 
 
-def test_a_labelled_answer_has_its_label_and_no_marks(make_window: MakeWindow) -> None:
+def test_a_labelled_answer_has_its_label_and_no_marks(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(language="zh")
     samples = show_report(controller, pair_samples.REPORT).samples
     samples.next.click()
@@ -286,6 +286,7 @@ def test_a_labelled_answer_has_its_label_and_no_marks(make_window: MakeWindow) -
     samples.display(REPORT.samples)
     assert [text.isVisible() for text in samples.texts] == [True, False]
     assert not samples.headings[0].isVisible()
+    qtbot.waitUntil(lambda: samples.text.width() > 0.8 * samples.width())
 
 
 def test_answers_are_counted_in_the_statistics() -> None:

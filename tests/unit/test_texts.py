@@ -162,8 +162,8 @@ def test_every_choice_is_translated_or_a_proper_name() -> None:
         "grpo", "dapo", "dr_grpo",
     }  # fmt: skip
     offered = {choice for knob in knobs().values() for choice in knob.choices}
-    translated = {key.split(".", 1)[1] for key in texts.catalogue("zh") if key.startswith("knob_value.")}
-    assert offered - names == translated
+    translated = {key.rpartition(".")[2] for key in texts.catalogue("zh") if key.startswith("knob_value.")}
+    assert offered - names <= translated <= offered
 
 
 def test_is_known_accepts_only_existing_message_codes() -> None:

@@ -93,6 +93,7 @@ class SamplesCard(TranslatableWidget):
         for place, (heading, text) in enumerate(zip(self.headings, self.texts, strict=True)):
             heading.setVisible(place < len(sample.answers))
             text.setVisible(place < max(1, len(sample.answers)))
+        self._sides.setStretch(1, int(len(sample.answers) > 1))  # else it takes half of the width while it is hidden
         if sample.answers:
             self._show_answers(sample)
         else:

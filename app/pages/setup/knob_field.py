@@ -70,6 +70,7 @@ class KnobField(TranslatableWidget):
                 return check_box
             case "choice":
                 combo = NoScrollComboBox()
+                combo.setMinimumWidth(64)  # long choices are elided; the list shows them whole
                 for value in self.knob.choices:
                     combo.addItem(value, value)
                 combo.currentIndexChanged.connect(lambda: set_text(name, combo.currentData()))
@@ -95,8 +96,9 @@ class KnobField(TranslatableWidget):
         grid.setColumnStretch(1, 1)
         grid.addWidget(self._label, 0, 0)
         if not self._full:
-            self._unit.setFixedWidth(_UNIT_WIDTH)  # all editors have the same width
-            grid.addLayout(horizontal_layout((self.editor, 1), self._unit), 0, 1)
+            self._unit.setFixedWidth(_UNIT_WIDTH)  # all numbers have the same width
+            beside = [] if self.knob.kind == "choice" else [self._unit]
+            grid.addLayout(horizontal_layout((self.editor, 1), *beside), 0, 1)
             grid.addWidget(self.error, 1, 0, 1, 2)
             return
         wide = self.knob.kind == "list" or self.knob.name in _PATHS
@@ -121,7 +123,7 @@ class KnobField(TranslatableWidget):
         self.effect.setText(effect)
         self.effect.setVisible(self._full and bool(effect))
         self._unit.setText(unit)
-        self._unit.setVisible(bool(unit) or not self._full)
+        self._unit.setVisible(bool(unit) or (not self._full and self.knob.kind != "choice"))
         self._described = " ".join(filter(None, (help_, effect)))
         tip = wrapped_tooltip("\n".join(filter(None, (help_, effect, self.knob.flag))))
         self._label.setToolTip("" if self._full else tip)
