@@ -55,6 +55,7 @@ DOCUMENTED: dict[str, dict[str, object]] = {
         f"dpo_{card}": {"objective": "dpo", "preference_beta": 0.1, "method": "lora", "learning_rate": 5e-6}
         for card in ("cpu", "8gb", "24gb")
     },
+    "grpo_small": {"objective": "grpo", "rewards": ["number"], "method": "lora", "group_size": 8},
 }
 
 
