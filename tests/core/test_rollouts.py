@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.core.trainer_process import run
 from tests.core.training import (
     OUT_OF_MEMORY,
     build_trainer,
@@ -181,3 +182,25 @@ def test_settings_that_rewards_cannot_use_are_refused(settings: dict[str, Any], 
     with pytest.raises(TraindeckError) as raised:
         build_config({name: value for name, value in flags.items() if value != []})
     assert raised.value.code == code
+
+
+def test_a_check_counts_the_generation_of_answers(tmp_path: Path) -> None:
+    data = str(pairs_file(tmp_path))
+    flags = [
+        "--data",
+        data,
+        "--rewards",
+        "exact",
+        "--rollout-max-new-tokens",
+        "16",
+        "--hidden-dim",
+        "32",
+        "--n-layers",
+        "2",
+    ]
+    flags += ["--max-seq-len", "48", "--vocab-size", "320", "--batch-size", "4", "--max-steps", "4", "--device", "cpu"]
+    answers = [run(tmp_path, "check", *flags, "--objective", "grpo", "--group-size", size) for size in ("2", "16")]
+    few, many = (result.events_of(protocol.CheckReport)[0].seconds for result in answers)
+    assert few
+    assert many
+    assert many > 2 * few

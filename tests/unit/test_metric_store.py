@@ -10,6 +10,7 @@ import pytest
 
 from app.core.metrics.metric_store import MarkerKind, MetricStore
 from app.core.metrics.metric_table import AXES, MetricTable, XAxis
+from app.pages.plots.plot_specs import OVERVIEW, overview_plots
 from tests.events import checkpoint, hello, step
 from trainer_core import protocol
 
@@ -259,6 +260,27 @@ def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
     assert store.value_at("train_loss", "tokens", 160.0) == 4.0
     assert [store.value_at("train_loss", "step", outside) for outside in (0.9, 3.0, 3.1)] == [None] * 3
     assert store.last_value("train_loss") == 4.0
+
+
+def test_rewards_have_series_of_their_own_and_decide_which_evaluation_is_the_best() -> None:
+    store = filled_store()
+    assert not store.has_values("reward")
+    assert list(overview_plots(store)) == list(OVERVIEW)
+    for number, reward in ((10, 0.25), (20, 0.5), (30, 0.4)):
+        rollouts = protocol.Rollouts(
+            t=float(number), step=number, answers=8, reward=reward, reward_std=0.1, scores={"exact": reward},
+            answer_tokens=6.5, truncated_ratio=0.0, no_signal_ratio=0.5, seconds=1.0,
+        )  # fmt: skip
+        store.add(rollouts)
+        event = evaluation(number, float(number), 2.0 + reward)
+        event.reward = reward
+        store.add(event)
+    assert store.series("reward")[1].tolist() == pytest.approx([0.25, 0.5, 0.4])
+    assert store.last_value("answer_tokens") == 6.5
+    assert store.best_eval() == (20.0, 2.5)
+    assert "reward" in overview_plots(store)
+    store.add(hello(resumed_from_step=15))
+    assert store.series("reward")[0].tolist() == [10.0]
 
 
 def metric_table(values: np.ndarray) -> MetricTable:

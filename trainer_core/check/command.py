@@ -34,6 +34,11 @@ _KEY_KNOBS: Final = (
     "optimizer",
     "packing",
     "attend_across_documents",
+    "objective",
+    "group_size",
+    "rollout_max_new_tokens",
+    "steps_per_generation",
+    "kl_beta",
 )
 _MIB: Final = 2**20
 

@@ -83,7 +83,8 @@ def _requirements(
     if 0 < samples < config.effective_batch:
         context.warn("check.few_sequences", sequences=samples, batch=config.effective_batch)
     filled = report.tokens_per_step / max(1, config.effective_batch * limit)
-    if report.task != "pretrain" and not config.packing and samples and filled < _MIN_FILL:
+    can_pack = report.task != "pretrain" and not config.packing and config.objective != "grpo"
+    if can_pack and samples and filled < _MIN_FILL:
         context.warn("check.short_sequences", mean=round(filled * limit), limit=limit)
     if report.truncated_tokens > _MAX_TRUNCATED * report.read.tokens:
         percent = round(100 * report.truncated_tokens / max(1, report.read.tokens))
