@@ -74,6 +74,15 @@ def test_typed_epochs_replace_the_steps_of_the_preset(make_window: MakeWindow, q
     assert form.value("max_steps") == 50  # typed by the user
 
 
+def test_rewards_are_shown_for_the_goal_that_earns_them(make_window: MakeWindow) -> None:
+    controller = make_window()
+    rewards = main_field(controller, "rewards")
+    assert rewards.isHidden()
+    goal = main_field(controller, "objective").editor
+    goal.setCurrentIndex(goal.findText("Earn a reward (GRPO)"))
+    assert not rewards.isHidden()
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_unit_is_shown_unless_the_label_contains_it(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     fields = all_fields(make_window(language=language), qtbot)

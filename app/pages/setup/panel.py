@@ -71,6 +71,7 @@ class SetupPanel(TranslatableWidget):
         self.run_name.installEventFilter(form.undo_key_filter)
         form.name_changed.connect(self._show_name)
         form.changed.connect(self._show_fields)
+        self._show_fields()
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -107,8 +108,11 @@ class SetupPanel(TranslatableWidget):
             self.run_name.setText(self._form.run_name)
 
     def _show_fields(self) -> None:
+        unused = set(NEW_MODEL_KNOBS) if self._form.base_model else set()
+        if self._form.text("objective") != "grpo":
+            unused.add("rewards")
         for field in self._main_fields:
-            field.setVisible(not (field.knob.name in NEW_MODEL_KNOBS and self._form.base_model))
+            field.setVisible(field.knob.name not in unused)
 
     def display(self, *, training: bool) -> None:
         """`training`: changes apply to the next run."""
