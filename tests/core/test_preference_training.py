@@ -106,8 +106,7 @@ def test_the_best_checkpoint_has_the_highest_accuracy_then_the_lowest_loss(tmp_p
     trainer, _ = build_trainer(tmp_path, preference_config(tmp_path, "dpo", "lora"))
     found = []
     for accuracy, loss in [(0.5, 0.6), (0.5, 0.7), (0.75, 0.9), (0.5, 0.1), (0.75, 0.8)]:
-        event = protocol.Eval(step=1, loss=loss, perplexity=None, tokens=1, seconds=0.0, reward_accuracy=accuracy)
-        found.append(trainer._is_best(event))
+        found.append(trainer._is_best(loss, accuracy))
         if found[-1]:
             trainer.state.counters.best_loss, trainer.state.counters.best_reward = loss, accuracy
     assert found == [True, False, True, False, True]

@@ -35,12 +35,12 @@ def manual_time(monkeypatch: pytest.MonkeyPatch) -> ManualTime:
 
 
 def time_one_step(clock: StepClock, manual_time: ManualTime) -> None:
-    """Sections of 1, 2, 3, 4, 5, 6 and 7 s."""
+    """Sections of 1, 2, 3, 4, 5, 6, 7 and 8 s."""
     with clock.step():
         for seconds, name in enumerate(SECTIONS[:-1], start=1):
             manual_time.advance(seconds)
             clock.mark(name)
-        manual_time.advance(7)
+        manual_time.advance(8)
 
 
 def test_sections_sum_to_the_wall_time(manual_time: ManualTime) -> None:
@@ -49,9 +49,9 @@ def test_sections_sum_to_the_wall_time(manual_time: ManualTime) -> None:
         time_one_step(clock, manual_time)
     with clock.step():
         interval = clock.take_interval()
-    assert list(interval.seconds.values()) == [5, 10, 15, 20, 25, 30, 35]
+    assert list(interval.seconds.values()) == [5, 10, 15, 20, 25, 30, 35, 40]
     assert interval.wall == clock.seconds == manual_time.now
-    assert interval.per_step().forward == pytest.approx(1000 * 15 / 6)
+    assert interval.per_step().forward == pytest.approx(1000 * 20 / 6)
 
 
 def test_time_between_steps_is_excluded_and_saving_is_separate(manual_time: ManualTime) -> None:
@@ -63,20 +63,21 @@ def test_time_between_steps_is_excluded_and_saving_is_separate(manual_time: Manu
     manual_time.advance(100)
     with clock.step():
         interval = clock.take_interval()
-    assert interval.wall == clock.seconds == 28
+    assert interval.wall == clock.seconds == 36
     assert interval.steps == 2
     step_time = interval.per_step()
     assert step_time.checkpoint == 4000
     sections = (
         step_time.data,
         step_time.transfer,
+        step_time.generation,
         step_time.forward,
         step_time.backward,
         step_time.sync,
         step_time.optimizer,
         step_time.other,
     )
-    assert sum(sections) == 28_000 / 2
+    assert sum(sections) == 36_000 / 2
 
 
 def test_an_interval_includes_the_current_step(manual_time: ManualTime) -> None:
@@ -89,7 +90,7 @@ def test_an_interval_includes_the_current_step(manual_time: ManualTime) -> None:
         manual_time.advance(1)
     with clock.step():
         second = clock.take_interval()
-    assert (first.steps, first.seconds["forward"]) == (2, 5)
+    assert (first.steps, first.seconds["forward"]) == (2, 6)
     assert (second.steps, second.seconds["other"], second.wall) == (1, 1, 1)
 
 
