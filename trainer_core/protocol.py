@@ -550,7 +550,7 @@ class Rollouts(Event, tag="rollouts", kw_only=True):
     scores: dict[str, float]  # mean of each part of the reward, 0..1, by its setting without the weight
     answer_tokens: float  # mean, with the end token
     truncated_ratio: float  # share of answers that reached `rollout_max_new_tokens` or `max_seq_len`
-    no_signal_ratio: float  # share of prompts whose answers all have the same reward: nothing is learned from them
+    no_signal_ratio: float  # share of prompts whose answers all have the same reward, so that their gradient is zero
     seconds: float  # of generation and rewards
     samples: list[RewardedAnswer] = []  # all answers to the first prompts
 

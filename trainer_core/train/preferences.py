@@ -124,7 +124,7 @@ class PreferenceLoss:
     def __init__(self, config: Config) -> None:
         self._config = config
         # The loss of chosen text: of ORPO with its prompt, as in the authors' code; otherwise of the answers.
-        self._nll_share = 1.0 if config.objective == "orpo" else config.sft_share
+        self._nll_share = {"orpo": 1.0, "kto": 0.0}.get(config.objective, config.sft_share)
         self._nll_scale: Tensor | None = None  # pairs per token of chosen text in the step
 
     def prepare(self, batches: Sequence[Batch]) -> None:

@@ -64,7 +64,7 @@ class ReferencePass:
         parallel: Parallel,
         oom: OomRecovery,
     ) -> None:
-        """`compute`: the columns of `Logps` for a batch."""
+        """`compute`: the rows of `ReferenceLogps` for a batch."""
         self._compute, self._device, self._context = compute, device, context
         self._group, self._parallel, self._oom = group, parallel, oom
 

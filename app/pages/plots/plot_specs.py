@@ -170,7 +170,7 @@ def _reward_and_eval_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 
 
 def _answer_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    """Return the shares of answers that were cut off and of prompts from which nothing is learned."""
+    """Return the shares of answers that were cut off and of prompts whose answers have equal rewards."""
     return [
         CurveSpec(store, "no_signal_ratio", "curve_d", tr("plots.no_signal")),
         CurveSpec(store, "truncated_ratio", "curve_b", tr("plots.truncated")),
