@@ -185,10 +185,10 @@ def _fill(store: Any) -> None:
     step = np.arange(1.0, _POINTS + 1)
     axes = [step, step * 8192.0, step * 0.05]
     loss = 2.0 + 3.0 / np.sqrt(1 + step / 1000) + 0.1 * random.normal(size=_POINTS)
-    store._steps.extend(np.stack([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, _POINTS))]))
-    store._host.extend(np.stack([*axes, *random.random((len(metric_store.HOST_FIELDS), _POINTS))]))
-    store._gpus[0] = MetricTable(metric_store.GPU_COLUMNS)
-    store._gpus[0].extend(np.stack([*axes, *random.random((len(metric_store.GPU_COLUMNS), _POINTS))]))
+    store._tables["steps"].extend(np.stack([*axes, loss, *random.random((len(metric_store.STEP_FIELDS) - 1, _POINTS))]))
+    store._tables["host"].extend(np.stack([*axes, *random.random((len(metric_store.HOST_FIELDS), _POINTS))]))
+    store._tables["gpu.0"] = MetricTable(metric_store.GPU_COLUMNS)
+    store._tables["gpu.0"].extend(np.stack([*axes, *random.random((len(metric_store.GPU_COLUMNS), _POINTS))]))
 
 
 def opening(run: str) -> dict[str, Any]:

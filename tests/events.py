@@ -25,5 +25,19 @@ def step(number: int, t: float = 0.0, loss: float | None = 1.0, **fields: Any) -
     return protocol.Step(t=t, step=number, loss=loss, **{**defaults, **fields})
 
 
+def rollouts(number: int, **fields: Any) -> protocol.Rollouts:
+    defaults = {
+        "answers": 8,
+        "reward": 0.5,
+        "reward_std": 0.4,
+        "scores": {"exact": 0.5},
+        "answer_tokens": 6.5,
+        "truncated_ratio": 0.0,
+        "no_signal_ratio": 0.5,
+        "seconds": 1.0,
+    }
+    return protocol.Rollouts(t=float(number), step=number, **{**defaults, **fields})
+
+
 def checkpoint(step: int, t: float = 0.0) -> protocol.Checkpoint:
     return protocol.Checkpoint(t=t, step=step, path=f"step {step}", bytes=1, seconds=1.0, kind="regular")

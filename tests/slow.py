@@ -11,6 +11,7 @@ from typing import Final
 SLOW: Final[dict[str, tuple[str, ...]]] = {
     "ranks": (
         "core/test_ranks.py",
+        "core/test_ranks_objectives.py",
         "core/test_deepspeed.py",
         "faults/test_ranks_failures.py",
         "faults/test_two_hosts.py",

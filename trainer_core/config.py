@@ -213,6 +213,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.objective not in ("likelihood", "grpo")
 
     @property
+    def uses_rewards(self) -> bool:
+        """Whether the model learns from its own answers."""
+        return self.objective == "grpo"
+
+    @property
     def checkpointing(self) -> tuple[Literal["off", "selective", "full"], int]:
         """Mode of activation checkpointing, and its layers (0: all)."""
         mode = self.activation_checkpointing
@@ -419,7 +424,7 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
     if (config.parallel == "deepspeed") != bool(config.deepspeed_config):
         raise TraindeckError("config.deepspeed_file")
-    if config.objective == "grpo" and (setting := _find_unsupported_by_rewards(config)):
+    if config.uses_rewards and (setting := _find_unsupported_by_rewards(config)):
         raise TraindeckError("config.rewards_unsupported", setting=setting)
     if setting := find_unsupported(config, config.parallel):
         raise TraindeckError("config.parallel_unsupported", setting=setting, parallel=config.parallel)
@@ -433,8 +438,6 @@ def _find_unsupported_by_rewards(config: Config) -> str:
     unsupported = {
         "packing": config.packing,
         "task pretrain": config.task == "pretrain",
-        "nproc_per_node above 1": config.nproc_per_node > 1,
-        f"parallel {config.parallel}": config.parallel in ("fsdp", "deepspeed"),
         "kl_beta with method full": bool(config.kl_beta) and config.method == "full",
         "kl_beta with lora_embeddings": bool(config.kl_beta) and config.lora_embeddings,
     }
@@ -446,6 +449,7 @@ def find_unsupported(config: Config, parallel: str) -> str:
     if parallel not in ("fsdp", "deepspeed"):
         return ""
     unsupported = {
+        "objective grpo": config.uses_rewards,  # generation needs whole weights
         "method qlora": config.method == "qlora",  # https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1945
         "optimizer adamw_8bit": config.optimizer == "adamw_8bit",  # its blocks of 256 entries would be cut
         "optimizer muon": config.optimizer == "muon" and parallel == "deepspeed",

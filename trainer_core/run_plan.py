@@ -45,7 +45,7 @@ def build_config(flags: Mapping[str, Any], base: Sequence[ConfigLayer] = ()) -> 
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
     layers.append(ConfigLayer(command_line_label(), given))
     config = resolve(layers)
-    if config.objective == "grpo":
+    if config.uses_rewards:
         from trainer_core.rewards.rewards import load_rewards  # imports numpy, which other commands need not
 
         load_rewards(config.rewards)  # refuse before anything is loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 METRIC_EVENTS: Final = frozenset({protocol.Step, protocol.Hardware, protocol.Progress})
 """Events that only change figures."""
+_MAX_ROLLOUTS: Final = 100  # kept: an event has tens of answers; events.jsonl has all
 
 
 class RunRecord:
@@ -31,6 +33,7 @@ class RunRecord:
     def __init__(self) -> None:
         self.log = LogStore()
         self.samples: list[protocol.Sample] = []
+        self.rollouts: deque[protocol.Rollouts] = deque(maxlen=_MAX_ROLLOUTS)
         self.ready: protocol.Ready | None = None  # summary of the training data
         self.execution = ExecutionInfo()
         self.advice = ActiveAdvice()
@@ -52,6 +55,8 @@ class RunRecord:
         self.execution.add(event)
         if isinstance(event, protocol.Sample):
             self.samples.append(event)
+        elif isinstance(event, protocol.Rollouts):
+            self.rollouts.append(event)
         elif isinstance(event, protocol.Ready):
             self.ready = event
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.core.training import build_trainer, copy_weights, limit_batch_size, losses, recovery_actions, tiny_config
+from tests.core.training import (
+    build_trainer,
+    copy_weights,
+    limit_batch_size,
+    losses,
+    preference_file,
+    recovery_actions,
+    tiny_config,
+)
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
@@ -26,20 +33,6 @@ PAIRS_AND_LORA = [
     ("kto", "lora"),
     ("kto", "full"),
 ]
-
-
-def preference_file(folder: Path, labelled: bool) -> Path:
-    """Answers that begin with yes are good. Lengths differ."""
-    path = folder / f"{'labelled' if labelled else 'pairs'}.jsonl"
-    rows: list[dict[str, Any]] = []
-    for n in range(160):
-        prompt, good, bad = f"{n} + 1 = ?", "yes " + "x" * (n * 7 % 11), "no " + "y" * (n * 5 % 13)
-        if labelled:
-            rows.append({"prompt": prompt, "completion": bad if n % 3 else good, "label": n % 3 == 0})
-        else:
-            rows.append({"prompt": prompt, "chosen": good, "rejected": bad})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def preference_config(folder: Path, objective: str, method: str, **values: object) -> Config:

@@ -80,6 +80,16 @@ def test_a_generation_ends_if_the_prompts_of_a_resumed_run_are_others(tmp_path: 
     assert rewards_of(sink)[0].answers == 3 * 5 * 4
 
 
+def test_a_resume_with_other_rewards_or_answers_is_reported_as_not_exact(tmp_path: Path) -> None:
+    first, _ = train(tmp_path, "first", max_steps=2)
+    changed = rewarded_config(tmp_path, max_steps=3, rewards=["length:-4"], rollout_temperature=0.5)
+    resumed, sink = build_trainer(tmp_path, changed, "resumed")
+    resumed.resume(first.run_dir.checkpoints / "step-00000002")
+    resumed.run()
+    warnings = [event.params for event in sink.events_of(protocol.Warn) if event.code == "resume.not_exact"]
+    assert {warning["what"] for warning in warnings} == {"rewards", "rollout_temperature"}
+
+
 def test_later_steps_of_a_generation_are_clipped(tmp_path: Path) -> None:
     _, sink = train(tmp_path, steps_per_generation=3, learning_rate=0.05, clip_low=0.01, clip_high=0.01)
     first, second, third, *_ = [event.clip_ratio for event in sink.events_of(protocol.Step)]
@@ -172,7 +182,7 @@ def test_kl_is_measured_against_the_model_without_its_adapter(tmp_path: Path) ->
         ({"rewards": []}, "config.no_rewards"),
         ({"rewards": ["correct"]}, "config.unknown_reward"),
         ({"packing": True}, "config.rewards_unsupported"),
-        ({"nproc_per_node": 2}, "config.rewards_unsupported"),
+        ({"parallel": "fsdp"}, "config.parallel_unsupported"),
         ({"kl_beta": 0.1}, "config.rewards_unsupported"),
         ({"task": "pretrain"}, "config.rewards_unsupported"),
     ],

@@ -35,6 +35,20 @@ def pairs_file(folder: Path) -> Path:
     return path
 
 
+def preference_file(folder: Path, labelled: bool) -> Path:
+    """Answers that begin with yes are good. Lengths differ."""
+    path = folder / f"{'labelled' if labelled else 'pairs'}.jsonl"
+    rows: list[dict[str, Any]] = []
+    for n in range(160):
+        prompt, good, bad = f"{n} + 1 = ?", "yes " + "x" * (n * 7 % 11), "no " + "y" * (n * 5 % 13)
+        if labelled:
+            rows.append({"prompt": prompt, "completion": bad if n % 3 else good, "label": n % 3 == 0})
+        else:
+            rows.append({"prompt": prompt, "chosen": good, "rejected": bad})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
 def tiny_config(folder: Path, data: Path, **values: object) -> Config:
     tiny = {
         "data": [str(data)], "cache_dir": str(folder / "cache"), "hidden_dim": 32, "n_layers": 2, "n_heads": 2,

@@ -21,6 +21,7 @@ from app.pages.plots.plot_export_controller import PlotExportController
 from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 from app.theme.palette import DARK, LIGHT
 from app.window.banner import BannerArea
+from tests.events import rollouts
 from tests.gui.conftest import MakeWindow, click
 from tests.gui.plots_page import GIB, build_store, canvas, events, open_page, settle, show
 from trainer_core import protocol
@@ -154,6 +155,18 @@ def test_a_run_on_questions_shows_the_share_of_exact_answers(qtbot: QtBot, page:
     show(qtbot, page, store)
     assert values(page, "exact_match") == ["97"]
     assert page.tiles.tiles["eval"].caption.text().startswith("exact match 97% · best 1.0000")
+
+
+def test_each_part_of_a_reward_is_a_curve_if_there_are_several(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store()
+    store.add(rollouts(50, scores={"exact": 0.25}))
+    show(qtbot, page, store, detail=True)
+    assert values(page, "reward") == ["0.50"]
+    assert "reward_parts" not in page.grid.displayed
+    store.add(rollouts(100, scores={"exact": 0.75, "number:0.01": 1.0}))
+    show(qtbot, page, store)
+    assert values(page, "reward_parts") == ["0.75", "1.00"]
+    assert [curve.label for curve in page.painter.curves("reward_parts")] == ["exact", "number:0.01"]
 
 
 def test_the_loss_on_neutral_text_is_a_plot_beside_the_eval_loss(qtbot: QtBot, page: PlotsPage) -> None:

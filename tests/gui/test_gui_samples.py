@@ -6,8 +6,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.pages.chat.samples_view import SamplesView
+from tests.events import rollouts
 from tests.gui.conftest import MakeWindow, click, horizontal_extent
-from trainer_core.protocol import Sample
+from trainer_core.protocol import RewardedAnswer, Sample
 
 
 def open_page(make_window: MakeWindow, qtbot: QtBot) -> SamplesView:
@@ -87,6 +88,34 @@ def test_a_sample_is_compared_with_its_expected_answer(make_window: MakeWindow, 
     page = open_page(make_window, qtbot)
     page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_request=False)
     assert lines(page) == ["Step 1", "4 + 9?", "13", "matches the expected answer"]
+
+
+def test_answers_with_rewards_stand_below_their_prompt_the_best_first(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
+    answers = [("17", "13", 0.0), ("13", "13", 1.0), ("7", "7", 1.0), ("7", "7", 1.0)]
+    samples = [
+        RewardedAnswer(
+            prompt="4 + 9?" if reference == "13" else "3 + 4?", text=text, reference=reference, reward=reward
+        )
+        for text, reference, reward in answers
+    ]
+    page.display([Sample(step=1, prompt="5 + 5?", text="10")], [rollouts(2, samples=samples)], can_request=False)
+    assert lines(page) == [
+        "Step 2, answers to learn from", "4 + 9?", "expected: 13", "1.00  13", "0.00  17",
+        "Step 2, answers to learn from", "3 + 4?", "expected: 7", "1.00  7", "1.00  7",
+        "Step 1", "5 + 5?10",
+    ]  # fmt: skip
+    colors = page.text.colors
+    assert [color_of(page, text) for text in ("1.00  13", "0.00  17", "1.00  7")] == [
+        colors.good, colors.warn, colors.muted,
+    ]  # fmt: skip
+
+
+def color_of(page: SamplesView, text: str) -> str:
+    """The color in which `text` begins."""
+    cursor = page.text.document().find(text)
+    cursor.setPosition(cursor.selectionStart() + 1)
+    return cursor.charFormat().foreground().color().name()
 
 
 def test_code_and_chinese_text_are_monospaced(make_window: MakeWindow, qtbot: QtBot) -> None:

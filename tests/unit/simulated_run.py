@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tests.events import rollouts
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.train.advice.advisor import Advisor
@@ -144,11 +145,8 @@ class RewardedRun(SimulatedRun):
         self.start_training()
 
     def rollouts(self, count: int = 3, entropy: float = 0.8, kl: float = 0.01, **values: Any) -> RewardedRun:
-        healthy = {
-            "answers": 128, "reward": 0.5, "reward_std": 0.4, "scores": {"exact": 0.5}, "answer_tokens": 30.0,
-            "truncated_ratio": 0.01, "no_signal_ratio": 0.5, "seconds": 1.0,
-        }  # fmt: skip
+        healthy = {"answers": 128, "answer_tokens": 30.0, "truncated_ratio": 0.01}
         for _ in range(count):
-            self.emit(protocol.Rollouts(step=self.last_step + 1, **{**healthy, **values}))
+            self.emit(rollouts(self.last_step + 1, **{**healthy, **values}))
             self.step(0.001, entropy=entropy, kl=kl)
         return self

@@ -11,7 +11,7 @@ import pytest
 from app.core.metrics.metric_store import MarkerKind, MetricStore
 from app.core.metrics.metric_table import AXES, MetricTable, XAxis
 from app.pages.plots.plot_specs import OVERVIEW, overview_plots
-from tests.events import checkpoint, hello, step
+from tests.events import checkpoint, hello, rollouts, step
 from trainer_core import protocol
 
 
@@ -267,20 +267,18 @@ def test_rewards_have_series_of_their_own_and_decide_which_evaluation_is_the_bes
     assert not store.has_values("reward")
     assert list(overview_plots(store)) == list(OVERVIEW)
     for number, reward in ((10, 0.25), (20, 0.5), (30, 0.4)):
-        rollouts = protocol.Rollouts(
-            t=float(number), step=number, answers=8, reward=reward, reward_std=0.1, scores={"exact": reward},
-            answer_tokens=6.5, truncated_ratio=0.0, no_signal_ratio=0.5, seconds=1.0,
-        )  # fmt: skip
-        store.add(rollouts)
+        store.add(rollouts(number, reward=reward, scores={"exact": reward, "number:0.01": 1.0}))
         event = evaluation(number, float(number), 2.0 + reward)
         event.reward = reward
         store.add(event)
     assert store.series("reward")[1].tolist() == pytest.approx([0.25, 0.5, 0.4])
     assert store.last_value("answer_tokens") == 6.5
+    assert store.reward_parts() == ["exact", "number:0.01"]
+    assert store.series("score.number:0.01")[1].tolist() == [1.0, 1.0, 1.0]
     assert store.best_eval() == (20.0, 2.5)
     assert "reward" in overview_plots(store)
     store.add(hello(resumed_from_step=15))
-    assert store.series("reward")[0].tolist() == [10.0]
+    assert store.series("reward")[0].tolist() == store.series("score.exact")[0].tolist() == [10.0]
 
 
 def metric_table(values: np.ndarray) -> MetricTable:

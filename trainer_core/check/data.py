@@ -52,7 +52,7 @@ def inspect_data(config: Config, context: RunContext) -> DataRequirements:
     if not config.data:
         if not config.max_steps:
             context.warn("check.no_data")
-        task: Task = "sft" if config.task == "sft" or config.objective == "grpo" else "pretrain"
+        task: Task = "sft" if config.task == "sft" or config.uses_rewards else "pretrain"
         task = "preference" if config.uses_preferences else task
         sides = 2 * config.uses_preferences
         tokens = config.effective_batch * config.max_seq_len * max(1, sides)

@@ -32,7 +32,7 @@ def build_synthetic_cache(
         if sides:
             block = _preference_block(count, config.max_seq_len, vocab_size, sides)
         else:
-            answer = config.rollout_max_new_tokens if config.objective == "grpo" else config.max_seq_len
+            answer = config.rollout_max_new_tokens if config.uses_rewards else config.max_seq_len
             block = _block(count, config.max_seq_len, task, vocab_size, divided, answer)
         writer.add_block(block)
         meta[split] = writer.finish()

@@ -131,7 +131,7 @@ def _choose(
         deepspeed_config.read(config, precision.name, group.world_size)  # refuse before data is prepared
     context.set_phase("preparing")
     prepared = prepare(config, context)
-    if config.objective == "grpo" and prepared.task != "sft":
+    if config.uses_rewards and prepared.task != "sft":
         raise TraindeckError("data.no_prompts")
     config = resolve_parallel(config, prepared.vocab_size, device, precision, group.world_size)
     config = choose_settings(config, prepared, context, source is None)

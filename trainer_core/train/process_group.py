@@ -40,6 +40,10 @@ class ProcessGroup:
         """The largest of each value on any rank."""
         return list(values)
 
+    def gather(self, value: Any) -> list[Any]:
+        """The plain value of each rank."""
+        return [value]
+
     def sum(self, tensor: Tensor) -> None:
         """Make the tensor the sum over all ranks."""
 

@@ -20,6 +20,14 @@ from trainer_core.train.device import Precision
 from trainer_core.train.model_shape import tuning_of
 
 _SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # define a sample of the epoch
+_PREFERENCE_SETTINGS: Final = (
+    "objective", "preference_beta", "label_smoothing", "sft_share", "simpo_margin", "desirable_weight",
+    "undesirable_weight",
+)  # fmt: skip
+_REWARD_SETTINGS: Final = (
+    "objective", "rewards", "group_size", "rollout_max_new_tokens", "rollout_temperature", "rollout_top_p",
+    "steps_per_generation", "advantage_scale", "policy_loss", "clip_low", "clip_high", "kl_beta",
+)  # fmt: skip
 _NOT_COMPARED: Final = ("eval_batches", "eval_sequences")
 
 
@@ -52,9 +60,8 @@ def build_fingerprint(
 
 def _objective_of(config: Config) -> dict[str, Any]:
     """What determines the loss; nothing for the likelihood of the data."""
-    names = ("objective", "preference_beta", "label_smoothing", "sft_share", "simpo_margin")
-    weights = ("desirable_weight", "undesirable_weight")
-    return {name: getattr(config, name) for name in (*names, *weights)} if config.uses_preferences else {}
+    names = _PREFERENCE_SETTINGS if config.uses_preferences else _REWARD_SETTINGS if config.uses_rewards else ()
+    return {name: getattr(config, name) for name in names}
 
 
 def _distribution(config: Config, world_size: int) -> str:

@@ -48,7 +48,7 @@ class SampleWriter:
         self.codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task != "pretrain"
         self._examples = self._held_out(config.eval_examples)
-        self._rewards = load_rewards(config.rewards) if config.objective == "grpo" else None
+        self._rewards = load_rewards(config.rewards) if config.uses_rewards else None
         self._texts = [] if self._chat else prepared.held_out_prompts(_SAMPLES)
 
     def _held_out(self, n: int) -> list[HeldOutExample]:

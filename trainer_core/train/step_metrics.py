@@ -175,7 +175,7 @@ class StepReporter:
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
         self._peak_name = self._peak.name if self._peak else unknown
         self._compares_answers = config.objective != "likelihood"
-        self._means = policy_means if config.objective == "grpo" else reward_means
+        self._means = policy_means if config.uses_rewards else reward_means
         self._log, self._perf = _Accumulated(Interval()), _Accumulated(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules used by the GPU so far
         self._energy: float | None = None  # at the last event; None: the interval contains other programs' use

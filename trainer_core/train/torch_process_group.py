@@ -103,6 +103,14 @@ class TorchProcessGroup(ProcessGroup):
             distributed.all_reduce(together, distributed.ReduceOp.MAX)
         return [int(value) for value in together.tolist()]
 
+    def gather(self, value: Any) -> list[Any]:
+        content = json.dumps(value).encode("utf-8")
+        own = torch.frombuffer(bytearray(content.ljust(*self.max(len(content)))), dtype=torch.uint8)
+        found = [torch.empty_like(own) for _ in range(self.world_size)]
+        with self._collective():
+            distributed.all_gather(found, own)
+        return [json.loads(bytes(one.tolist())) for one in found]
+
     def sum(self, tensor: Tensor) -> None:
         with self._collective():
             distributed.all_reduce(tensor)

@@ -103,8 +103,9 @@ class TrainingStep:
         self._compute_total_steps()
         self.windows = self._new_windows()
         self.rollouts: RolloutGenerator | None = None
-        if config.objective == "grpo":
-            self.rollouts = RolloutGenerator(config, self.model, prepared, context, precision, self._generated_logps)
+        if config.uses_rewards:
+            options = (self._rank_config, self.model, prepared, context, precision, group)
+            self.rollouts = RolloutGenerator(*options, self._generated_logps)
             self.state.parts["rollouts"] = self.rollouts
         self.engine = Engine(self.model, precision)  # replaced by `set_up`
         self._is_set_up = False
@@ -250,14 +251,15 @@ class TrainingStep:
         self.clock.mark("generation")
         return window
 
-    def _generated_logps(self, batch: Batch) -> Tensor:
-        """Log-probabilities (B, T) of generated answers, with OOM recovery."""
+    def _generated_logps(self, batch: Batch | None) -> Tensor:
+        """Log-probabilities (B, T) of generated answers, with OOM recovery. None: this rank has no answers left."""
+
+        def compute() -> Tensor:
+            parts = self.oom.split([batch] if batch else [])
+            return torch.cat([self.engine.label_logps(part) for part in parts]) if parts else torch.zeros(0, 0)
+
         self.oom.during = "evaluation"
-        return self.oom.run_step(
-            lambda: torch.cat([self.engine.label_logps(part) for part in self.oom.split([batch])]),
-            lambda: None,
-            self.state.counters.step,
-        )
+        return self.oom.run_step(compute, lambda: None, self.state.counters.step)
 
     def _read_window(self) -> AccumulationWindow:
         self.windows.load()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final, Literal
 
@@ -74,20 +74,31 @@ _eval_values = attrgetter(*EVAL_FIELDS.values())
 _rollout_values = attrgetter(*ROLLOUT_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
+_COLUMNS: Final[dict[str, Sequence[str]]] = {
+    "steps": (*STEP_FIELDS,),
+    "rewards": (*REWARD_FIELDS,),
+    "policy": (*POLICY_FIELDS,),
+    "evals": (*EVAL_FIELDS,),
+    "rollouts": (*ROLLOUT_FIELDS,),
+    "score": ("score",),
+    "host": (*HOST_FIELDS,),
+    "gpu": GPU_COLUMNS,
+}
+"""By table. There is a table `gpu.INDEX` for each GPU, and `score.NAME` for each part of a reward."""
+_TABLES: Final = {column: table for table, columns in _COLUMNS.items() for column in columns}
 
 
 class MetricStore:
     """All series of one run. `add` takes every event in order and ignores those without measurements.
 
-    Names: the keys of `STEP_FIELDS` and the other tables of fields, and those in `GPU_COLUMNS` with a GPU's index
-    behind a dot: vram_used.0. Missing values are NaN.
+    Names: the keys of `STEP_FIELDS` and the other tables of fields, those in `GPU_COLUMNS` with a GPU's index behind a
+    dot: vram_used.0, and score with a part of the reward behind it: score.exact. Missing values are NaN.
     """
 
     def __init__(self) -> None:
-        self._steps, self._evals = MetricTable(STEP_FIELDS), MetricTable(EVAL_FIELDS)
-        self._host, self._rewards = MetricTable(HOST_FIELDS), MetricTable(REWARD_FIELDS)
-        self._rollouts, self._policy = MetricTable(ROLLOUT_FIELDS), MetricTable(POLICY_FIELDS)
-        self._gpus: dict[int, MetricTable] = {}
+        self._tables = {
+            name: MetricTable(columns) for name, columns in _COLUMNS.items() if name not in ("gpu", "score")
+        }
         self._marked_steps: dict[MarkerKind, list[int]] = defaultdict(list)
         self._markers_version = 0
         self._averages: dict[str, ExponentialAverage] = {}  # by series, for the last smoothing weight only
@@ -103,10 +114,13 @@ class MetricStore:
                 self._add_step(event)
             case protocol.Eval():
                 self._step = max(self._step, float(event.step))
-                self._evals.append((float(event.step), self._tokens, self._advance_time(event), *_eval_values(event)))
+                at = (float(event.step), self._tokens, self._advance_time(event))
+                self._tables["evals"].append((*at, *_eval_values(event)))
             case protocol.Rollouts():
                 at = (float(event.step), self._tokens, self._advance_time(event))
-                self._rollouts.append((*at, *_rollout_values(event)))
+                self._tables["rollouts"].append((*at, *_rollout_values(event)))
+                for part, score in event.scores.items():
+                    self._indexed_table("score", part).append((*at, score))
             case protocol.Hardware():
                 self._add_hardware(event)
             case protocol.Checkpoint() | protocol.BadStep() | protocol.OomRecovery():
@@ -130,39 +144,44 @@ class MetricStore:
         self.truncate_after(step)
         for kind, steps in self._marked_steps.items():
             self._marked_steps[kind] = [marked for marked in steps if marked <= step]
-        if self._steps.length:  # else the run starts from a checkpoint of another run
+        if self._tables["steps"].length:  # else the run starts from a checkpoint of another run
             self._marked_steps["resume"].append(step)
         self._markers_version += 1
         self._time_origin = event.t - self._time
 
     def _add_step(self, event: protocol.Step) -> None:
-        if event.step <= self._step and self._steps.length:  # rollback: repeated without a hello event
+        if event.step <= self._step and self._tables["steps"].length:  # rollback: repeated without a hello event
             self.truncate_after(event.step - 1)
         self._step, self._tokens = float(event.step), float(event.tokens)
         at = (self._step, self._tokens, self._advance_time(event))
-        self._steps.append((*at, *_step_values(event)))
+        self._tables["steps"].append((*at, *_step_values(event)))
         if event.reward_accuracy is not None:
-            self._rewards.append((*at, *_reward_values(event)))
+            self._tables["rewards"].append((*at, *_reward_values(event)))
         if event.entropy is not None:
-            self._policy.append((*at, *_policy_values(event)))
+            self._tables["policy"].append((*at, *_policy_values(event)))
 
     def _add_hardware(self, event: protocol.Hardware) -> None:
         at = (self._step, self._tokens, self._advance_time(event))
-        self._host.append((*at, *_host_values(event)))
+        self._tables["host"].append((*at, *_host_values(event)))
         for gpu in event.gpus:
-            if gpu.index not in self._gpus:
-                self._gpus[gpu.index] = MetricTable(GPU_COLUMNS)
             is_throttled = not _THERMAL_REASONS.isdisjoint(gpu.throttle)
-            self._gpus[gpu.index].append((*at, *_gpu_values(gpu), float(is_throttled)))
+            self._indexed_table("gpu", gpu.index).append((*at, *_gpu_values(gpu), float(is_throttled)))
+
+    def _indexed_table(self, kind: str, index: int | str) -> MetricTable:
+        """The table of a GPU or of a part of a reward."""
+        name = f"{kind}.{index}"
+        if name not in self._tables:
+            self._tables[name] = MetricTable(_COLUMNS[kind])
+        return self._tables[name]
 
     def truncate_after(self, step: int) -> None:
         """Remove the rows after `step`, which are trained again, and continue the axes from the last row left."""
-        tables = self._tables()
+        tables = self._tables.values()
         for table in tables:
             table.truncate_after(step)
         self._averages.clear()
         self._step = min(self._step, float(step))
-        self._tokens = float(max(self._steps.column("tokens")[-1:], default=0.0))
+        self._tokens = float(max(self._tables["steps"].column("tokens")[-1:], default=0.0))
         self._time = float(max((table.column("time")[-1] for table in tables if table.length), default=0.0))
         self._time_origin = None
 
@@ -213,7 +232,15 @@ class MetricStore:
 
     def gpu_indices(self) -> list[int]:
         """Indices of the GPUs that were measured."""
-        return sorted(self._gpus)
+        return sorted(int(index) for index in self._indices("gpu"))
+
+    def reward_parts(self) -> list[str]:
+        """Parts of the reward that were measured, in the order of the settings."""
+        return self._indices("score")
+
+    def _indices(self, kind: str) -> list[str]:
+        tables = (table.partition(".") for table in self._tables)
+        return [index for table, _, index in tables if index and table == kind]
 
     def best_eval(self, axis: XAxis = "step") -> tuple[float, float] | None:
         """Return the x value and the loss of the best evaluation: by its reward if there is one, then by loss."""
@@ -246,29 +273,22 @@ class MetricStore:
         known = np.isfinite(loss)
         if not marked.size or not known.any():
             return np.empty(0), np.empty(0)
-        return np.interp(marked, steps, self._steps.column(axis)), np.interp(marked, steps[known], loss[known])
+        return np.interp(marked, steps, self._tables["steps"].column(axis)), np.interp(
+            marked, steps[known], loss[known]
+        )
 
     def downsample_in_slices(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
         """Reduce the tables to `limit` rows (each at most 1.2 MB) that keep the extremes, one table at each `next`."""
-        for name in ("_steps", "_rewards", "_policy", "_evals", "_rollouts", "_host"):
-            setattr(self, name, getattr(self, name).downsampled(limit))
-            yield
-        for index, table in self._gpus.items():
-            self._gpus[index] = table.downsampled(limit)
+        for name, table in list(self._tables.items()):
+            self._tables[name] = table.downsampled(limit)
             yield
 
     @property
     def nbytes(self) -> int:
         """Memory of the rows in bytes."""
-        return sum(table.nbytes for table in self._tables())
-
-    def _tables(self) -> list[MetricTable]:
-        tables = [self._steps, self._rewards, self._policy, self._evals, self._rollouts, self._host]
-        return [*tables, *self._gpus.values()]
+        return sum(table.nbytes for table in self._tables.values())
 
     def _find_column(self, name: str) -> tuple[MetricTable, str] | None:
         column, dot, index = name.partition(".")
-        tables = [self._steps, self._rewards, self._policy, self._evals, self._rollouts, self._host]
-        if dot:
-            tables = [self._gpus[int(index)]] if index.isdecimal() and int(index) in self._gpus else []
-        return next(((table, column) for table in tables if column in table.columns), None)
+        table = self._tables.get(f"{_TABLES.get(column)}{dot}{index}")
+        return None if table is None else (table, column)

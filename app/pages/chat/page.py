@@ -311,7 +311,7 @@ class ChatPage(Page):
     # --- display ------------------------------------------------------------------------------------------
 
     def show_run(self, run: ShownRun) -> None:
-        self.samples.display(run.record.samples, can_request=run.can_request_sample)
+        self.samples.display(run.record.samples, run.record.rollouts, can_request=run.can_request_sample)
 
     def refresh(self) -> None:
         if not self.isVisible():

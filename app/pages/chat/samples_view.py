@@ -1,8 +1,9 @@
-"""Samples of the chat page: texts that the model generated during training."""
+"""Samples of the chat page: texts that the model generated during training, and answers from which it learned."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Final
 
 from PySide6.QtCore import Signal
@@ -21,8 +22,8 @@ from app.widgets.basic import (
     vertical_layout,
 )
 from app.widgets.generated_text import GeneratedTextView
-from app.widgets.raw_text import char_format
-from trainer_core.protocol import Sample
+from app.widgets.raw_text import char_format, raw_char_format
+from trainer_core.protocol import RewardedAnswer, Rollouts, Sample
 
 _MAX_SAMPLES: Final = 200  # displayed; events.jsonl has all
 _MAX_TITLE_LENGTH: Final = 60  # characters
@@ -37,7 +38,8 @@ class SamplesView(TranslatableWidget):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self._samples: Sequence[Sample] = ()
-        self._rendered_state: tuple[int, int] | None = None
+        self._rollouts: Collection[Rollouts] = ()
+        self._rendered_state: tuple[int, ...] | None = None
         self.prompt, self.generate_button = line_edit("samplePrompt"), push_button("sampleNow")
         self.order = set_object_name(NoScrollComboBox(), "sampleOrder")
         self.order.addItems([""] * 2)
@@ -56,11 +58,12 @@ class SamplesView(TranslatableWidget):
         self.set_prompts_button.clicked.connect(self.prompt_settings_requested)
         self.retranslate()
 
-    def display(self, samples: Sequence[Sample], *, can_request: bool) -> None:
+    def display(self, samples: Sequence[Sample], rollouts: Collection[Rollouts] = (), *, can_request: bool) -> None:
         """`can_request`: whether a sample can be requested."""
         self.generate_button.setEnabled(can_request)
-        self._samples = samples
-        state = (id(samples), len(samples))
+        self._samples, self._rollouts = samples, rollouts
+        newest_step = max((event.step for event in rollouts), default=0)
+        state = (id(samples), len(samples), len(rollouts), newest_step)
         if self.isVisible() and state != self._rendered_state:
             self._rendered_state = state
             self._render()
@@ -69,10 +72,15 @@ class SamplesView(TranslatableWidget):
         """Render all samples, and keep the distance to the end of the text where the view is scrolled down."""
         bar = self.text.verticalScrollBar()
         from_end = self._document_height() - bar.value() if bar.value() else None
-        self.text.placeholder.setVisible(not self._samples)
+        self.text.placeholder.setVisible(not self._samples and not self._rollouts)
         cursor, samples = self.text.begin(), self._samples[: -_MAX_SAMPLES - 1 : -1]
         if self.order.currentIndex() == 0:
-            self._append(cursor, samples)
+            events = sorted((*samples, *self._rollouts), key=lambda event: event.step, reverse=True)
+            for event in events:
+                if isinstance(event, Sample):
+                    self._append(cursor, event)
+                else:
+                    self._append_rewarded(cursor, event)
         else:
             for prompt in dict.fromkeys(sample.prompt for sample in self._samples):
                 self._append_group(cursor, prompt, [sample for sample in samples if sample.prompt == prompt])
@@ -93,18 +101,43 @@ class SamplesView(TranslatableWidget):
         self.text.start_line(cursor, top=3 * SPACING)
         cursor.insertText(_format_title(prompt), char_format(self.text.colors.text, bold=True))
         cursor.insertText(f"  {steps}", char_format(self.text.colors.muted))
-        self._append(cursor, samples)
-
-    def _append(self, cursor: QTextCursor, samples: Sequence[Sample]) -> None:
         for sample in samples:
-            heading, expected = tr("common.step", step=formatting.format_count(sample.step)), sample.expected
-            self.text.append_text(cursor, heading, sample.prompt, sample.text, is_answer=expected is not None)
-            if expected is None:
-                continue
-            if expected.strip() == sample.text.strip():
-                self.text.append_note(cursor, tr("samples.matches_expected"), self.text.colors.good)
-            else:
-                self.text.append_note(cursor, tr("samples.expected_answer", answer=expected), self.text.colors.warn)
+            self._append(cursor, sample)
+
+    def _append(self, cursor: QTextCursor, sample: Sample) -> None:
+        expected = sample.expected
+        self.text.append_text(
+            cursor, _format_step(sample.step), sample.prompt, sample.text, is_answer=expected is not None
+        )
+        if expected is None:
+            return
+        if expected.strip() == sample.text.strip():
+            self.text.append_note(cursor, tr("samples.matches_expected"), self.text.colors.good)
+        else:
+            self.text.append_note(cursor, tr("samples.expected_answer", answer=expected), self.text.colors.warn)
+
+    def _append_rewarded(self, cursor: QTextCursor, event: Rollouts) -> None:
+        """Append the answers to each prompt, the best first."""
+        for prompt, answers in groupby(event.samples, key=lambda answer: answer.prompt):
+            ordered = sorted(answers, key=lambda answer: answer.reward, reverse=True)
+            heading = tr("samples.rewarded", step=_format_step(event.step))
+            self.text.append_text(cursor, heading, prompt, "", is_answer=False)
+            self.text.append_note(
+                cursor, tr("samples.expected_answer", answer=ordered[0].reference), self.text.colors.muted
+            )
+            for answer in ordered:
+                self._append_answer(cursor, answer, self._reward_color(answer, ordered))
+
+    def _append_answer(self, cursor: QTextCursor, answer: RewardedAnswer, color: str) -> None:
+        self.text.append_note(cursor, f"{answer.reward:.2f}  ", color)
+        cursor.insertText(answer.text, raw_char_format(self.text.colors.text))
+
+    def _reward_color(self, answer: RewardedAnswer, ordered: Sequence[RewardedAnswer]) -> str:
+        """Equal rewards have no effect."""
+        colors, best, worst = self.text.colors, ordered[0].reward, ordered[-1].reward
+        if best == worst:
+            return colors.muted
+        return colors.good if 2 * answer.reward > best + worst else colors.warn
 
     def retheme(self, palette: Palette) -> None:
         self.text.colors = palette
@@ -126,6 +159,10 @@ class SamplesView(TranslatableWidget):
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
         self.display(self._samples, can_request=self.generate_button.isEnabled())
+
+
+def _format_step(step: int) -> str:
+    return tr("common.step", step=formatting.format_count(step))
 
 
 def _format_title(prompt: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -127,6 +128,10 @@ def _format_learning_rate(value: float) -> str:
 # --- curves ------------------------------------------------------------------------------------------------
 
 
+def _measured(*curves: CurveSpec) -> list[CurveSpec]:
+    return [curve for curve in curves if has_values([curve])]
+
+
 def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     return [
         CurveSpec(store, "train_loss", label=tr("plots.train")),
@@ -146,27 +151,36 @@ def _neutral_loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
 
 
 def _reward_accuracy_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    return [
+    return _measured(
         CurveSpec(store, "reward_accuracy", label=tr("plots.train")),
         CurveSpec(store, "eval_reward_accuracy", "curve_b", tr("plots.eval")),
-    ]
+    )
 
 
 def _reward_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     """Return the rewards of answers, and their difference on training and validation data."""
-    return [
+    return _measured(
         CurveSpec(store, "chosen_reward", "curve_a", tr("plots.chosen")),
         CurveSpec(store, "rejected_reward", "curve_d", tr("plots.rejected")),
         CurveSpec(store, "reward_margin", "curve_c", tr("plots.margin")),
         CurveSpec(store, "eval_reward_margin", "curve_b", tr("plots.eval_margin"), "dashed"),
-    ]
+    )
 
 
 def _reward_and_eval_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
-    return [
+    return _measured(
         CurveSpec(store, "reward", label=tr("plots.train")),
         CurveSpec(store, "eval_reward", "curve_b", tr("plots.eval")),
-    ]
+    )
+
+
+def _reward_part_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    """Return the score of each part of the reward if it has several."""
+    parts = store.reward_parts()
+    if len(parts) < 2:
+        return []
+    colors = itertools.cycle(_GPU_COLORS)
+    return [CurveSpec(store, f"score.{part}", color, part) for part, color in zip(parts, colors, strict=False)]
 
 
 def _answer_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
@@ -223,14 +237,13 @@ def _limit_curves(store: MetricStore, series: str, label: str) -> list[CurveSpec
 def _vram_curves(store: MetricStore, name: str) -> list[CurveSpec]:
     """Return used, reserved, allocated, spilled and total memory of one GPU, as far as measured."""
     gpu = name.partition(".")[2]
-    curves = [
+    return _measured(
         CurveSpec(store, f"vram_used.{gpu}", "curve_a", tr("plots.used")),
         CurveSpec(store, f"torch_reserved.{gpu}", "curve_c", tr("plots.reserved")),
         CurveSpec(store, f"torch_allocated.{gpu}", "curve_b", tr("plots.allocated")),
         CurveSpec(store, f"shared_used.{gpu}", "curve_d", tr("plots.spill")),
         CurveSpec(store, f"vram_total.{gpu}", "muted", tr("plots.total"), "dashed"),
-    ]
-    return [curve for curve in curves if store.has_values(curve.series)]
+    )
 
 
 def _ram_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
@@ -275,6 +288,10 @@ PLOTS: Final = {
     ),
     "rewards": PlotSpec("plots.rewards", _reward_curves, "reward_margin", optional=True),
     "reward": PlotSpec("plots.reward", _reward_and_eval_curves, format_value=_format_decimal, optional=True),
+    "reward_parts": PlotSpec(
+        "plots.reward_parts", _reward_part_curves, format_value=_format_decimal, optional=True, from_zero=True,
+        minimum_top=1.0,
+    ),
     "answer_tokens": PlotSpec("plots.answer_tokens", format_value=_format_decimal, optional=True, from_zero=True),
     "no_signal_ratio": PlotSpec(
         "plots.answers", _answer_curves, scale=100.0, format_value=_format_integer, optional=True,

@@ -21,7 +21,7 @@ RULES: Final[tuple[type[Rule[Any]], ...]] = (
 
 def rules_for(config: Config) -> tuple[type[Rule[Any]], ...]:
     """The rules for a run. The loss of one that learns from rewards is near zero all the time."""
-    excluded = rules_learning.LOSS_RULES if config.objective == "grpo" else rules_rewards.RULES
+    excluded = rules_learning.LOSS_RULES if config.uses_rewards else rules_rewards.RULES
     return tuple(rule for rule in RULES if rule not in excluded)
 
 

@@ -75,7 +75,7 @@ def build_engine(
     """
     engine = Engine(model, precision, fast_paths=fast_paths.run_paths(config, model, device, precision))
     if config.objective != "likelihood":
-        engine.objective = (PolicyLoss if config.objective == "grpo" else PreferenceLoss)(config)
+        engine.objective = (PolicyLoss if config.uses_rewards else PreferenceLoss)(config)
     selector = _Selector(config, engine, device, rows * (width or config.max_seq_len), recorded, sharded)
     with measuring.preserved_state(model, device):
         selector.select_threads()
