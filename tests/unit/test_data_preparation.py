@@ -152,7 +152,7 @@ def test_data_without_a_usable_conversation_raises_an_error(home: Path, tmp_path
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "long " * 100, "response": "x"}), encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
         prepare_files(tmp_path / "a.jsonl", max_seq_len=8)
-    assert caught.value.code == "data.too_few_samples"
+    assert caught.value.code == "data.answers_cut_off"
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.05, 0.1, 0.3, 0.4, 0.5])

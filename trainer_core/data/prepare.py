@@ -363,7 +363,7 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
     if not prepared.train.samples and prepared.task == "pretrain":
         raise TraindeckError("data.too_short", tokens=prepared.train.tokens, needed=config.max_seq_len + 1)
     if not prepared.train.samples:
-        raise TraindeckError("data.too_few_samples", samples=0, needed=1)
+        raise TraindeckError("data.answers_cut_off", limit=config.max_seq_len)
     warn_about_data(prepared, config, reporter)
 
 

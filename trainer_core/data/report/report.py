@@ -104,7 +104,7 @@ def _report_sample(
     if not prepared.train.samples and prepared.task == "pretrain":  # preparation fails
         reporter.warn("data.too_short", tokens=prepared.train.tokens, needed=config.max_seq_len + 1)
     elif not prepared.train.samples:
-        reporter.warn("data.too_few_samples", samples=0, needed=1)
+        reporter.warn("data.answers_cut_off", limit=config.max_seq_len)
     files = [file for scan in sampled.all for file in scan.files]
     read = [stream.sampled_bytes.get(number, file.bytes) for number, file in enumerate(files)]
     first = sampled.first_validation_file
