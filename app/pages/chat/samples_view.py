@@ -121,7 +121,7 @@ class SamplesView(TranslatableWidget):
         for prompt, answers in groupby(event.samples, key=lambda answer: answer.prompt):
             ordered = sorted(answers, key=lambda answer: answer.reward, reverse=True)
             heading = tr("samples.rewarded", step=_format_step(event.step))
-            self.text.append_text(cursor, heading, prompt, "", is_answer=False)
+            self.text.append_text(cursor, heading, prompt.strip(), "", is_answer=False)
             self.text.append_note(
                 cursor, tr("samples.expected_answer", answer=ordered[0].reference), self.text.colors.muted
             )
