@@ -136,13 +136,9 @@ class RolloutGenerator:
             missing = self._config.steps_per_generation - 1 - len(self._windows)
             self._windows.extend(read() for _ in range(missing))
             self._answers.extend(self._generate([window, *self._windows], step))
-        batches, rank, world_size = (
-            self._build(window, self._answers.popleft()),
-            self._group.rank,
-            self._group.world_size,
-        )
+        batches, world_size = self._build(window, self._answers.popleft()), self._group.world_size
         shares = [batches[number::world_size] for number in range(world_size)]
-        own = [batch.to(self._model.head.weight.device) for batch in shares[rank]]
+        own = [batch.to(self._model.head.weight.device) for batch in shares[self._group.rank]]
         rows = [[len(batch.labels) for batch in share] for share in shares]
         return AccumulationWindow(Share(own, rows), batches if world_size > 1 else own, window.sequences)
 

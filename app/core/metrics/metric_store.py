@@ -273,9 +273,8 @@ class MetricStore:
         known = np.isfinite(loss)
         if not marked.size or not known.any():
             return np.empty(0), np.empty(0)
-        return np.interp(marked, steps, self._tables["steps"].column(axis)), np.interp(
-            marked, steps[known], loss[known]
-        )
+        x = np.interp(marked, steps, self._tables["steps"].column(axis))
+        return x, np.interp(marked, steps[known], loss[known])
 
     def downsample_in_slices(self, limit: int = MAX_OVERLAY_ROWS) -> Iterator[None]:
         """Reduce the tables to `limit` rows (each at most 1.2 MB) that keep the extremes, one table at each `next`."""
