@@ -105,7 +105,8 @@ class TorchProcessGroup(ProcessGroup):
 
     def gather(self, value: Any) -> list[Any]:
         content = json.dumps(value).encode("utf-8")
-        own = torch.frombuffer(bytearray(content.ljust(*self.max(len(content)))), dtype=torch.uint8)
+        (longest,) = self.max(len(content))
+        own = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8)
         found = [torch.empty_like(own) for _ in range(self.world_size)]
         with self._collective():
             distributed.all_gather(found, own)

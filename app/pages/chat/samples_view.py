@@ -75,7 +75,8 @@ class SamplesView(TranslatableWidget):
         self.text.placeholder.setVisible(not self._samples and not self._rollouts)
         cursor, samples = self.text.begin(), self._samples[: -_MAX_SAMPLES - 1 : -1]
         if self.order.currentIndex() == 0:
-            events = sorted((*samples, *self._rollouts), key=lambda event: event.step, reverse=True)
+            events: list[Sample | Rollouts] = [*samples, *self._rollouts]
+            events.sort(key=lambda event: event.step, reverse=True)
             for event in events:
                 if isinstance(event, Sample):
                     self._append(cursor, event)
