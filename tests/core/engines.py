@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.protocol import FastPath

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_core.base_model import source, summary, weights
 from trainer_core.config import Config, ConfigLayer, resolve
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters, hf_config
 from trainer_core.models.decoder import Decoder

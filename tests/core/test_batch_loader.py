@@ -17,15 +17,8 @@ import pytest
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.loader import (
-    IGNORE_INDEX,
-    Batch,
-    BatchLoader,
-    LoaderSettings,
-    SequenceDataset,
-    choose_loader_settings,
-    concat_batches,
-)
+from trainer_core.data.batch import IGNORE_INDEX, Batch, concat_batches
+from trainer_core.data.loader import BatchLoader, LoaderSettings, SequenceDataset, choose_loader_settings
 from trainer_core.data.prepare import PreparedData, prepare
 from trainer_core.progress import NullReporter
 

@@ -19,7 +19,8 @@ from tests.token_caches import (
     build_text_cache,
 )
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
+from trainer_core.data.batch import IGNORE_INDEX, PADDING_SEGMENT, Batch
+from trainer_core.data.loader import BatchLoader
 from trainer_core.data.prepare import PreparedData
 from trainer_core.models.attention import document_mask, per_document_attention, sdpa
 from trainer_core.models.decoder import Decoder

@@ -29,7 +29,7 @@ from tests.core.engines import (
     tiny_model_config,
 )
 from tests.core.trainer_process import ROOT
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.models import adapters
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter, StopRequested

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tests.core.engines import CPU, FP32, LENGTH, VOCAB_SIZE, build_decoder, random_batch, tiny_model_config
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader
+from trainer_core.data.batch import IGNORE_INDEX, Batch
+from trainer_core.data.loader import BatchLoader
 from trainer_core.data.prepare import prepare
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.models.decoder import Decoder

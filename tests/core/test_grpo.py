@@ -10,7 +10,7 @@ import torch
 
 from tests.core.test_model import FAMILIES, random_decoder
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.decoder import Decoder
 from trainer_core.train.grpo import PolicyLoss, group_advantages, policy_means
 from trainer_core.train.rollouts import AnsweredPrompt, Prompt, batch_answers, read_prompts

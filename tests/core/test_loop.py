@@ -14,7 +14,7 @@ from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, losses, pairs_file, tiny_config
 from trainer_core import protocol
 from trainer_core.config import ConfigLayer, resolve
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.device import Precision, configure_arithmetic

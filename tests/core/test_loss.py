@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.core.shapes import model_shape
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.decoder import Decoder
 from trainer_core.train.engine import compilation, measuring
 from trainer_core.train.loss import batch_loss, linear_token_loss, token_loss

@@ -19,7 +19,7 @@ from tests.core.training import build_trainer, copy_weights, losses, pairs_file,
 from trainer_core import protocol
 from trainer_core.base_model.catalogue import Shape, estimate_seconds
 from trainer_core.config import Config
-from trainer_core.data.loader import concat_batches
+from trainer_core.data.batch import concat_batches
 from trainer_core.models import hf_config
 from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import PauseState

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tests.token_caches import VOCAB_SIZE, add_document
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader, SequenceDataset, concat_batches
+from trainer_core.data.batch import IGNORE_INDEX, Batch, concat_batches
+from trainer_core.data.loader import BatchLoader, SequenceDataset
 from trainer_core.data.prepare import PreparedData, load_prepared
 from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.token_files import SPLITS, TokenFileWriter

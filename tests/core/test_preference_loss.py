@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.core.shapes import model_shape
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch
+from trainer_core.data.batch import IGNORE_INDEX, PADDING_SEGMENT, Batch
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
 from trainer_core.train.preferences import PreferenceLoss, reference_logps, reward_means

@@ -28,7 +28,7 @@ from tests.core.trainer_process import (
 from trainer_core import protocol
 from trainer_core.check.trial import num_micro_batches
 from trainer_core.config import Config, ConfigLayer, resolve
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.batch_division import divide, pieces, rank_config

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 from tests.prepared_data import prepare_files
 from tests.unit.model_folders import load_codec
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, SequenceDataset
+from trainer_core.data.batch import IGNORE_INDEX
+from trainer_core.data.loader import SequenceDataset
 from trainer_core.data.report.report import report_prepared_data
 from trainer_core.data.report.sample_view import decode_tokens
 from trainer_core.data.tokenizing.bpe import train

@@ -23,7 +23,7 @@ from trainer_core import protocol
 from trainer_core.base_model.configure import apply_base_model
 from trainer_core.base_model.source import resolve
 from trainer_core.base_model.weights import load_weights
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.messages import TraindeckError

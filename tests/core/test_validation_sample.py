@@ -14,7 +14,8 @@ from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, pairs_file, tiny_config
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.loader import Batch, SequenceDataset
+from trainer_core.data.batch import Batch
+from trainer_core.data.loader import SequenceDataset
 from trainer_core.data.order import fixed_sample
 from trainer_core.train.evaluate import validation_sample
 from trainer_core.train.loss import batch_loss

@@ -28,7 +28,7 @@ from tests.core.training import (
     tiny_config,
 )
 from trainer_core import protocol
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir

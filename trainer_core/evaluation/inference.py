@@ -12,9 +12,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from trainer_core.data.batch import IGNORE_INDEX
 from trainer_core.data.column_mapping import Task
 from trainer_core.data.columns import Document
-from trainer_core.data.loader import IGNORE_INDEX
 from trainer_core.evaluation.report import RowResult
 from trainer_core.evaluation.rows import Conversation, in_context
 from trainer_core.generation.generate import LoadedModel

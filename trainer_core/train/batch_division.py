@@ -15,7 +15,7 @@ import msgspec
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch, concat_batches
+from trainer_core.data.batch import IGNORE_INDEX, Batch, concat_batches
 
 _UNEVEN: Final = 1.15  # times its share: what a rank may compute more, for micro-batches of one size
 

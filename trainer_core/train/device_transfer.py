@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.train.batch_division import Share, divide
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor
 
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.data.order import Indices, fixed_sample
 from trainer_core.evaluation import scores
 from trainer_core.generation.generate import GREEDY, Completion, SamplingParams, generate_batch

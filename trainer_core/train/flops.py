@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.models.adapters import count_trainable
 from trainer_core.models.attention import document_mask, sdpa
 from trainer_core.models.decoder import Decoder

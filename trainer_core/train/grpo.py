@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.train.preferences import label_logps, reference_model
 

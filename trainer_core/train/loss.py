@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.attention import document_mask
 from trainer_core.models.language_model import LanguageModel
 

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.models.language_model import LanguageModel
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
+from trainer_core.data.batch import IGNORE_INDEX, Batch, with_segments
 from trainer_core.models.adapters import adapters_disabled
 from trainer_core.models.attention import document_mask
 from trainer_core.models.language_model import LanguageModel

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from trainer_core.config import Config
-from trainer_core.data.loader import Batch, BatchLoader, ReferenceLogps
+from trainer_core.data.batch import Batch, ReferenceLogps
+from trainer_core.data.loader import BatchLoader
 from trainer_core.messages import TraindeckError
 from trainer_core.run_context import RunContext
 from trainer_core.system import files

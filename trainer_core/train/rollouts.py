@@ -24,7 +24,7 @@ from torch import Tensor
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.sequences import WIDTH_MULTIPLE

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.run_context import RunContext

@@ -29,7 +29,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from trainer_core.data.loader import IGNORE_INDEX, Batch, with_segments
+from trainer_core.data.batch import IGNORE_INDEX, Batch, with_segments
 from trainer_core.models.adapters import set_up_tuning
 from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
 from trainer_core.models.decoder import build_decoder

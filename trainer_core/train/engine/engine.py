@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer_core import error_codes
 from trainer_core.config import Config
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.progress import Reporter, StopRequested

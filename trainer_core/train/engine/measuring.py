@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trainer_core import __version__
 from trainer_core.config import Config
-from trainer_core.data.loader import Batch
+from trainer_core.data.batch import Batch
 from trainer_core.models.adapters import has_dropout
 from trainer_core.models.attention import BACKENDS, document_mask
 from trainer_core.models.language_model import LanguageModel
