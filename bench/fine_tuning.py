@@ -96,7 +96,8 @@ def _mean_tokens(job: dict[str, Any]) -> float:
     return float(np.mean([len(hf_fine_tuning.encode(row, tokenizer, _MAX_SEQ_LEN)["input_ids"]) for row in rows]))
 
 
-def traindeck_command(job: dict[str, Any], micro_batch: int, run_dir: Path) -> list[str]:
+def traindeck_command(job: dict[str, Any], micro_batch: int, run_dir: Path, **changed: Any) -> list[str]:
+    """`changed`: settings other than those of fine-tuning on answers."""
     knobs = {
         "base_model": job["model"], "method": "lora", "max_steps": job["steps"], "max_seq_len": job["max_seq_len"],
         "batch_size": micro_batch, "gradient_accumulation_steps": job["batch_size"] // micro_batch,
@@ -104,7 +105,7 @@ def traindeck_command(job: dict[str, Any], micro_batch: int, run_dir: Path) -> l
         "warmup_steps": 0, "weight_decay": 0.0, "beta2": 0.999, "log_steps": 1, "device": "cpu",
         "mixed_precision": "no" if job["precision"] == "fp32" else job["precision"], "validation_fraction": 0.0,
         "eval_steps": 0, "save_steps": 0, "keep_best": 0, "sample_steps": 0, "sample_tokens": 1, "advice": False,
-        "seed": job["seed"],
+        "seed": job["seed"], **changed,
     }  # fmt: skip
     arguments = command_line.train_arguments(None, knobs, [job["data"]], str(run_dir))
     return processes.python("trainer_core", *arguments, "--output", "json")
@@ -119,12 +120,10 @@ def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
         command = processes.python("bench.peers.hf_fine_tuning", name, json.dumps({**job, "output": str(output)}))
         env = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
     finished = processes.run(command, env, sample_memory=True)
-    events = processes.Events(json.loads(line) for line in finished.output.splitlines() if line.startswith('{"type"'))
-    steps = events.of("step")
-    first, last = steps[len(steps) // 4], steps[-1]
+    events = finished.events
     rows_per_step = job["batch_size"] if name != "trl-packed" else job["packed_batch_size"] * job["rows_per_sequence"]
     return {
-        "rows_per_s": (last["step"] - first["step"]) * rows_per_step / (last["t"] - first["t"]),
+        "rows_per_s": rows_per_step * events.steps_per_s(),
         "memory": finished.memory["peak"] if finished.memory else 0, "seconds": finished.seconds,
         "trainable_parameters": events.first("ready")["trainable_parameters"],
         "adapter": events.first("done")["model"] if name in OWN else str(output),

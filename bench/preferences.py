@@ -21,7 +21,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from app.core import command_line
 from bench import data, fine_tuning, processes, results, synthetic_texts
 
 TARGETS: Final = {"pairs_per_s": 1.5, "memory": 0.7}
@@ -58,34 +57,20 @@ def prepare_job(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def traindeck_command(job: dict[str, Any], run_dir: Path) -> list[str]:
-    knobs = {
-        "objective": "dpo", "preference_beta": job["beta"], "base_model": job["model"], "method": "lora",
-        "max_steps": job["steps"], "max_seq_len": job["max_seq_len"], "batch_size": job["batch_size"],
-        "learning_rate": job["learning_rate"], "lr_schedule": "constant", "warmup_steps": 0, "weight_decay": 0.0,
-        "beta2": 0.999, "log_steps": 1, "device": "cpu", "mixed_precision": "no", "validation_fraction": 0.0,
-        "eval_steps": 0, "save_steps": 0, "keep_best": 0, "sample_steps": 0, "sample_tokens": 1, "advice": False,
-        "seed": job["seed"],
-    }  # fmt: skip
-    arguments = command_line.train_arguments(None, knobs, [job["data"]], str(run_dir))
-    return processes.python("trainer_core", *arguments, "--output", "json")
-
-
 def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train in a new process. Returns speed and memory."""
     if name == "Traindeck":
-        command, env = traindeck_command(job, folder / "run"), {"TRAINDECK_HOME": str(folder)}
+        knobs = {"objective": "dpo", "preference_beta": job["beta"]}
+        command = fine_tuning.traindeck_command(job, job["batch_size"], folder / "run", **knobs)
+        env = {"TRAINDECK_HOME": str(folder)}
     else:
         command = processes.python("bench.peers.trl_preferences", "dpo", json.dumps(job))
         env = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
     finished = processes.run(command, env, sample_memory=True)
-    events = processes.Events(json.loads(line) for line in finished.output.splitlines() if line.startswith('{"type"'))
-    steps = events.of("step")
-    first, last = steps[len(steps) // 4], steps[-1]
     return {
-        "pairs_per_s": (last["step"] - first["step"]) * job["batch_size"] / (last["t"] - first["t"]),
+        "pairs_per_s": job["batch_size"] * finished.events.steps_per_s(),
         "memory": finished.memory["peak"] if finished.memory else 0,
-        "losses": [step["loss"] for step in steps],
+        "losses": [step["loss"] for step in finished.events.of("step")],
     }
 
 

@@ -38,6 +38,12 @@ class Events(list[Event]):
         """The first event of a kind; empty if there is none."""
         return next(iter(self.of(kind)), {})
 
+    def steps_per_s(self) -> float:
+        """Between the reports after a quarter of the steps and after the last."""
+        steps = self.of("step")
+        first, last = steps[len(steps) // 4], steps[-1]
+        return float((last["step"] - first["step"]) / (last["t"] - first["t"]))
+
 
 class ChildProcess:
     """A child process in the repository root. A thread reads its stdout, whose lines of JSON are events."""
@@ -137,6 +143,7 @@ class Finished:
     cpu_seconds: float | None
     output: str
     memory: dict[str, Any] | None
+    events: Events
 
     def document(self) -> dict[str, Any]:
         """Measurements for JSON."""
@@ -157,7 +164,7 @@ def run(
     seconds = time.perf_counter() - started_at
     cpu_after = _cpu_seconds_of_children()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-    return Finished(seconds, cpu_seconds, child.output, memory)
+    return Finished(seconds, cpu_seconds, child.output, memory, child.events)
 
 
 def _cpu_seconds_of_children() -> float | None:
