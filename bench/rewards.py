@@ -4,7 +4,7 @@
     python -m bench.rewards --steps 50          to try it
 
 A run of the preset `quickstart_sft` is taken at step 80, where about half of the held-out prompts are answered exactly.
-From there on the model learns only from the rewards of its own answers (1 if exact, else 0) to the training prompts.
+A second run continues from it with rewards alone: 1 if the answer to a training prompt is exact, otherwise 0.
 Exact match: of greedy answers to 256 held-out prompts. Time: of the second run, evaluations included.
 """
 

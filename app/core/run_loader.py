@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 METRIC_EVENTS: Final = frozenset({protocol.Step, protocol.Hardware, protocol.Progress})
 """Events that only change figures."""
-_MAX_ROLLOUTS: Final = 100  # kept: an event has tens of answers; events.jsonl has all
+_MAX_ROLLOUTS: Final = 20  # kept: displaying 20 of 64 answers takes 0.04 s; events.jsonl has all
 
 
 class RunRecord:

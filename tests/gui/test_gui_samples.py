@@ -105,6 +105,9 @@ def test_answers_with_rewards_stand_below_their_prompt_the_best_first(make_windo
         "Step 2, answers to learn from", "3 + 4?", "expected: 7", "1.00  7", "1.00  7",
         "Step 1", "5 + 5?10",
     ]  # fmt: skip
+    page.order.setCurrentIndex(1)
+    page.order.activated.emit(1)
+    assert lines(page)[-5:] == ["Step 2, answers to learn from", "3 + 4?", "expected: 7", "1.00  7", "1.00  7"]
     colors = page.text.colors
     assert [color_of(page, text) for text in ("1.00  13", "0.00  17", "1.00  7")] == [
         colors.good, colors.warn, colors.muted,

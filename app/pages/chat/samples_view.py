@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
@@ -38,7 +38,7 @@ class SamplesView(TranslatableWidget):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self._samples: Sequence[Sample] = ()
-        self._rollouts: Collection[Rollouts] = ()
+        self._rollouts: Sequence[Rollouts] = ()
         self._rendered_state: tuple[int, ...] | None = None
         self.prompt, self.generate_button = line_edit("samplePrompt"), push_button("sampleNow")
         self.order = set_object_name(NoScrollComboBox(), "sampleOrder")
@@ -58,12 +58,11 @@ class SamplesView(TranslatableWidget):
         self.set_prompts_button.clicked.connect(self.prompt_settings_requested)
         self.retranslate()
 
-    def display(self, samples: Sequence[Sample], rollouts: Collection[Rollouts] = (), *, can_request: bool) -> None:
+    def display(self, samples: Sequence[Sample], rollouts: Sequence[Rollouts] = (), *, can_request: bool) -> None:
         """`can_request`: whether a sample can be requested."""
         self.generate_button.setEnabled(can_request)
         self._samples, self._rollouts = samples, rollouts
-        newest_step = max((event.step for event in rollouts), default=0)
-        state = (id(samples), len(samples), len(rollouts), newest_step)
+        state = (id(samples), len(samples), len(rollouts), rollouts[-1].step if rollouts else 0)
         if self.isVisible() and state != self._rendered_state:
             self._rendered_state = state
             self._render()
@@ -85,6 +84,8 @@ class SamplesView(TranslatableWidget):
         else:
             for prompt in dict.fromkeys(sample.prompt for sample in self._samples):
                 self._append_group(cursor, prompt, [sample for sample in samples if sample.prompt == prompt])
+            for event in reversed(self._rollouts):
+                self._append_rewarded(cursor, event)
         cursor.endEditBlock()
         if from_end is not None:
             bar.setValue(round(self._document_height() - from_end))
