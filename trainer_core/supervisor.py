@@ -108,7 +108,7 @@ class Supervisor:
         """Kill the child, for good. Safe in another thread."""
         self._stop_requested = True
         if (child := self._child) is not None:
-            child_process.kill_tree(child)
+            child_process.kill_child(child)
 
     def _run_child(self, arguments: Sequence[str]) -> ProcessExit:
         """Run one child to its end."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import psutil
 from PySide6.QtCore import QObject, QProcess, Qt, Signal
 from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox, QPushButton
 
 from app.services import desktop_shell
-from app.services.trainer_process import console_interpreter, kill_tree, process_environment
+from app.services.trainer_process import console_interpreter, process_environment
 from app.texts import current_language, tr
 from app.window.main_window import MainWindow
 from trainer_core import __version__
 from trainer_core.runs import run_dir
-from trainer_core.system import program_files
+from trainer_core.system import child_process, program_files
 
 _GUIDES: Final = {"en": "guide.md", "zh": "guide.zh.md"}
 
@@ -135,8 +133,8 @@ class HelpController(QObject):
         """Stop a report that is being written."""
         if self._report_process is not None:
             self._report_process.blockSignals(True)
-            with contextlib.suppress(psutil.Error):
-                kill_tree(psutil.Process(int(self._report_process.processId())))  # including its doctor process
+            if pid := int(self._report_process.processId()):
+                child_process.kill_tree(pid)  # including its doctor process
             self._report_process.waitForFinished(1000)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-import psutil
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
 
 from app.core.installation import installation
-from app.services.trainer_process import console_interpreter, kill_tree
+from app.services.trainer_process import console_interpreter
 from app.texts import current_language, tr
+from trainer_core.system import child_process
 
 LAUNCHER: Final = Path(__file__).resolve().parents[2] / "train_gpu.py"
 _MAX_LINES: Final = 2000
@@ -116,9 +116,8 @@ class LauncherProcess(QObject):
     def kill(self) -> None:
         """Kill the process and its descendants, such as uv."""
         if self._process is not None:
-            with contextlib.suppress(psutil.Error):
-                if pid := self._process.processId():
-                    kill_tree(psutil.Process(pid))
+            if pid := self._process.processId():
+                child_process.kill_tree(pid)
             self._process.kill()
 
     def shutdown(self) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 from trainer_core import protocol
@@ -142,9 +141,8 @@ class TrainerProcess(QObject):
         """Kill the process and its descendants (child of the launcher, loader workers). Further calls do nothing."""
         if self._process is not None and self._exit_status is None and not self._kill_requested:
             self._kill_requested = True
-            with contextlib.suppress(psutil.Error):
-                if self.pid is not None:
-                    kill_tree(psutil.Process(self.pid))
+            if self.pid is not None:
+                child_process.kill_tree(self.pid)
             self._process.kill()
 
     def shutdown(self, grace_s: float = 5.0) -> None:
@@ -228,15 +226,6 @@ class TrainerProcess(QObject):
         if process is not None:
             process.deleteLater()
         self.finished.emit(outcome)
-
-
-def kill_tree(process: psutil.Process) -> None:
-    """Kill a process and its descendants. A reused PID is not killed."""
-    with contextlib.suppress(psutil.Error):
-        descendants = process.children(recursive=True)
-        for member in [process, *descendants]:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
 
 
 def process_environment() -> QProcessEnvironment:

@@ -221,7 +221,7 @@ def test_the_compiler_process_runs_at_lower_priority() -> None:
                 assert compiler_process.poll() is None
                 time.sleep(0.05)
         finally:
-            child_process.kill_tree(compiler_process)
+            child_process.kill_child(compiler_process)
 
 
 def process_tree(pid: int) -> list[psutil.Process]:

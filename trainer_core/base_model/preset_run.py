@@ -80,7 +80,7 @@ def _train(run: RunDir, arguments: list[str], reporter: Reporter) -> None:
                 process.wait()
                 raise
             finally:
-                child_process.kill_tree(process)
+                child_process.kill_child(process)
     if error is not None:
         raise TraindeckError(error.code, error.detail, **error.params)
     if process.returncode == ExitCode.STOPPED:  # Ctrl+C reaches both processes

@@ -101,7 +101,7 @@ def run_trial_process(request: TrialRequest, context: RunContext) -> TrialResult
             try:
                 starved, error = _follow(process, events, context)
             finally:
-                child_process.kill_tree(process)
+                child_process.kill_child(process)
         detail = errors.read_text("utf-8", "replace").strip()[-_MAX_STDERR:]
         result = None
         with contextlib.suppress(OSError, msgspec.DecodeError):

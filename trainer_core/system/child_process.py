@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from trainer_core.system import program_files
 
 _KILLED: Final = -9
 _NO_MEMORY: Final = (0xC0000017, 0xC000012D)  # Windows: STATUS_NO_MEMORY, STATUS_COMMITMENT_LIMIT
+_START_S: Final = 0.02  # a process that a suspended one was starting appears within this time
 _NICER: Final = 5  # nice value: a third of a contended processor
 
 
@@ -57,18 +59,33 @@ def is_out_of_memory(exit_code: int) -> bool:
     return exit_code == _KILLED or exit_code & 0xFFFFFFFF in _NO_MEMORY
 
 
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its descendants, such as compilers. It may have exited already."""
-    if process.poll() is not None:
-        return
-    children: list[psutil.Process] = []
+def kill_tree(pid: int) -> None:
+    """Kill a process and its descendants, such as compilers. It may have exited already.
+
+    They are suspended first: a child that one of them is just starting would survive.
+    """
+    members: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        children = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for child in children:
+        root = psutil.Process(pid)
+        found = [root]
+        while found:
+            for member in found:
+                with contextlib.suppress(psutil.Error):
+                    member.suspend()
+            members += found
+            time.sleep(_START_S)
+            found = [member for member in root.children(recursive=True) if member not in members]
+    for member in members:
         with contextlib.suppress(psutil.Error):
-            child.kill()
-    process.wait()
+            member.kill()
+
+
+def kill_child(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child of this process and its descendants, and wait for its exit. It may have exited already."""
+    if child.poll() is None:
+        kill_tree(child.pid)
+        child.kill()
+        child.wait()
 
 
 def interpreter_flags() -> list[str]:

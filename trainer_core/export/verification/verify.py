@@ -151,7 +151,7 @@ def _ask(request: Request, program: str, reporter: Reporter) -> Answers:
             try:
                 _wait(process, output, len(request.prompts), reporter)
             finally:
-                child_process.kill_tree(process)
+                child_process.kill_child(process)
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((folder / ANSWERS_FILE).read_bytes(), type=Answers)
         detail = errors.read_text("utf-8", "replace").strip()[-_MAX_DETAIL:]

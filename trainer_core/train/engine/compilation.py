@@ -294,7 +294,7 @@ class BackgroundCompiler:
     def close(self) -> None:
         """Kill the process if it still runs."""
         if self._process is not None:
-            child_process.kill_tree(self._process)
+            child_process.kill_child(self._process)
             self._errors.close()
 
 
