@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.core.shapes import model_shape
 from trainer_core.models import cpu_ops
@@ -91,3 +94,107 @@ def test_other_devices_dtypes_and_compilers_use_the_formula() -> None:
         return x + 1 if cpu_ops.is_supported(x) else x
 
     assert float(compiled(torch.zeros(1))) == 0
+
+
+# --- matrix products ------------------------------------------------------------------------------------
+
+
+class Operators(TorchDispatchMode):
+    """Records the operators that are called inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.name())
+        return func(*args, **kwargs or {})
+
+
+def uses_onednn(compute: Callable[[], object]) -> bool:
+    with Operators() as operators:
+        compute()
+    return any(name.startswith("traindeck::linear") for name in operators.names)
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    assert actual.shape == expected.shape
+    assert float((actual - expected).detach().norm()) <= 1e-5 * float(expected.detach().norm())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "outputs"), [((2048, 64), 192), ((4, 512, 192), 64), ((1, 300, 512), 512), ((2, 3, 100, 128), 80)]
+)
+def test_a_linear_layer_equals_torch(shape: tuple[int, ...], outputs: int, bias: bool) -> None:
+    x = random_tensor(*shape, dtype=torch.float32)
+    inputs = [x, random_tensor(outputs, shape[-1], dtype=torch.float32, seed=1)]
+    if bias:
+        inputs.append(random_tensor(outputs, dtype=torch.float32, seed=2))
+    assert uses_onednn(lambda: cpu_ops.linear(*inputs))
+    gradient = torch.randn(*shape[:-1], outputs, generator=torch.Generator().manual_seed(3))
+    results = []
+    for compute in (cpu_ops.linear, F.linear):
+        value = compute(*inputs)
+        results.append([value, *torch.autograd.grad(value, inputs, gradient)])
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)
+
+
+def test_views_are_multiplied_as_they_are() -> None:
+    x = random_tensor(64, 8, 1024, dtype=torch.float32).transpose(1, 2)
+    weight = random_tensor(8, 96, dtype=torch.float32, seed=1).t()
+    value = cpu_ops.linear(x, weight)
+    assert_close(value, F.linear(x, weight))
+    for actual, expected in zip(
+        torch.autograd.grad(value.sum(), (x, weight)),  # the gradient is one number, expanded
+        torch.autograd.grad(F.linear(x, weight).sum(), (x, weight)),
+        strict=True,
+    ):
+        assert_close(actual, expected)
+
+
+def test_a_frozen_layer_keeps_no_input_and_computes_no_gradient() -> None:
+    x, weight = random_tensor(512, 128, dtype=torch.float32), torch.ones(128, 128)
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        value = cpu_ops.linear(x, weight)
+    assert [one.shape for one in saved] == [weight.shape]
+    with Operators() as operators:
+        torch.autograd.grad(value, x, torch.ones_like(value))
+    assert operators.names.count("traindeck::linear") == 1
+
+
+def test_gradients_of_a_large_matrix_are_added_by_parts() -> None:
+    errors, x = (random_tensor(16, width, dtype=torch.float32, seed=width).detach() for width in (10_000, 32))
+    total = torch.ones(10_000, 32)
+    assert uses_onednn(lambda: cpu_ops.add_weight_grad(total, errors, x))
+    assert_close(total, 1 + errors.t() @ x)
+
+
+def test_other_products_are_those_of_torch() -> None:
+    large = random_tensor(512, 256, dtype=torch.float32).detach()
+    small = large[:16]
+    assert uses_onednn(lambda: cpu_ops.linear(large, large))
+    assert not uses_onednn(lambda: cpu_ops.linear(small, small))
+    assert not uses_onednn(lambda: cpu_ops.linear(large.bfloat16(), large.bfloat16()))
+    assert not uses_onednn(lambda: cpu_ops.linear(large.to("meta"), large.to("meta")))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not uses_onednn(lambda: cpu_ops.linear(large, large))
+        assert cpu_ops.linear(large, large).dtype == torch.bfloat16
+
+
+def test_compiled_code_multiplies_the_same_way() -> None:
+    x, weight = (random_tensor(rows, 128, dtype=torch.float32, seed=rows) for rows in (512, 96))
+    compiled = torch.compile(cpu_ops.linear, backend="aot_eager", fullgraph=True)
+    value, expected = compiled(x, weight), cpu_ops.linear(x, weight)
+    assert torch.equal(value, expected)
+    assert torch.equal(
+        torch.autograd.grad(value, weight, expected.detach())[0],
+        torch.autograd.grad(expected, weight, expected.detach())[0],
+    )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import Tensor
 from torch.utils.benchmark import Timer
 
+from trainer_core.models.cpu_ops import linear
 from trainer_core.train.device import native_bf16
 
 _COPY_BYTES: Final = 128 * 1024**2
 _MATRIX_SIZES: Final = {"cpu": 1024, "cuda": 8192}
 _TYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-_Work = tuple[str, str, int, dict[str, Tensor]]
-"""Name of a ceiling, statement to repeat, its FLOPs or bytes, and its tensors."""
+_Work = tuple[str, str, int, dict[str, Any]]
+"""Name of a ceiling, statement to repeat, its FLOPs or bytes, and its variables."""
 
 
 def measure(device: torch.device, seconds: float, log: Callable[[str], None]) -> dict[str, float]:
@@ -26,10 +26,10 @@ def measure(device: torch.device, seconds: float, log: Callable[[str], None]) ->
     `log` receives each name before it is measured.
     """
     rates, before = {}, torch.get_float32_matmul_precision()
-    for name, statement, amount, tensors in chain(_products(device), _copies(device)):
+    for name, statement, amount, variables in chain(_products(device), _copies(device)):
         log(name)
         torch.set_float32_matmul_precision("high" if name == "matmul tf32" else "highest")
-        timer = Timer(statement, globals={"torch": torch, **tensors}, num_threads=torch.get_num_threads())
+        timer = Timer(statement, globals=variables, num_threads=torch.get_num_threads())
         rates[name] = amount / timer.blocked_autorange(min_run_time=seconds).median
     torch.set_float32_matmul_precision(before)
     return rates
@@ -43,8 +43,8 @@ def _products(device: torch.device) -> Iterator[_Work]:
     size = _MATRIX_SIZES[device.type]
     for name in names:
         left, right = (torch.randn(size, size, device=device).to(_TYPES[name]) for _ in range(2))
-        tensors = {"left": left, "right": right, "out": torch.empty_like(left)}
-        yield f"matmul {name}", "torch.mm(left, right, out=out)", 2 * size**3, tensors
+        values = {"linear": linear, "left": left, "right": right}
+        yield f"matmul {name}", "linear(left, right)", 2 * size**3, values
 
 
 def _copies(device: torch.device) -> Iterator[_Work]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from peft.tuners import lora
 from torch import Tensor, nn
+
+from trainer_core.models.cpu_ops import linear
 
 
 class LoraLinear(lora.Linear):
@@ -26,7 +27,7 @@ class LoraLinear(lora.Linear):
             return super().forward(x, *args, **kwargs)
         rows = x.flatten(0, -2)
         result: Tensor = layer.base_layer(rows)
-        hidden = F.linear(rows, layer.lora_A[name].weight.to(x.dtype))
+        hidden = linear(rows, layer.lora_A[name].weight.to(x.dtype))
         # Not in place: selective activation checkpointing keeps `result`.
         result = torch.addmm(result, hidden, layer.lora_B[name].weight.to(result.dtype).t(), alpha=layer.scaling[name])
         return result.view(*x.shape[:-1], -1)

@@ -20,6 +20,7 @@ EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attent
     "aten::addmm",
     "aten::bmm",
     "aten::baddbmm",
+    "traindeck::linear",
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.attention import document_mask
+from trainer_core.models.cpu_ops import add_weight_grad, linear, linear_input_grad, linear_weight_grad
 from trainer_core.models.language_model import LanguageModel
 
 
@@ -132,7 +133,7 @@ def _by_parts(
         hidden, labels = hidden_RD[part], labels_R[part].unsqueeze(1)
         counts = None if counts_R is None else counts_R[part].unsqueeze(1)
         known = labels if counts is None else labels.where(counts, 0)
-        lost, errors = _losses_and_errors(F.linear(hidden, weight_VD).float(), known)
+        lost, errors = _losses_and_errors(linear(hidden, weight_VD).float(), known)
         if counts is not None:
             lost, errors = lost.where(counts, 0.0), errors * counts
         summed = summed + lost.sum()
@@ -141,15 +142,15 @@ def _by_parts(
         if grad_scale is not None:
             errors = errors.mul_(grad_scale)
         errors = errors.to(weight_VD.dtype)
-        hidden_grads.append(errors @ weight_VD)
+        hidden_grads.append(linear_input_grad(errors, weight_VD))
         if not learning_head:
             continue
         if weight_grad is None:
-            weight_grad = (errors.t() @ hidden).float()
+            weight_grad = linear_weight_grad(errors, hidden).float()
         elif errors.dtype == torch.float32 and not torch.compiler.is_compiling():
-            weight_grad.addmm_(errors.t(), hidden)
+            add_weight_grad(weight_grad, errors, hidden)
         else:
-            weight_grad = weight_grad + (errors.t() @ hidden)
+            weight_grad = weight_grad + linear_weight_grad(errors, hidden)
     if not learning:
         return summed, None, None
     if not hidden_grads:  # no labeled rows

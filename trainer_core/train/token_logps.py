@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from trainer_core.models.cpu_ops import add_weight_grad, linear, linear_input_grad
+
 _FP16_SCALE: Final = 1024.0  # of stored gradients: most of a trained model's are below the smallest fp16 number
 
 
@@ -44,13 +46,13 @@ class _LinearTokenLogps(torch.autograd.Function):
         with torch.autocast(kind, enabled=False):
             weight = weight_VD.to(dtype)
             for hidden, labels in zip(*(torch.split(one, chunk) for one in (hidden_RD, labels_R)), strict=True):
-                logits = F.linear(hidden.to(dtype), weight).float()
+                logits = linear(hidden.to(dtype), weight).float()
                 if repeats or not learning:
                     logps.append(-F.cross_entropy(logits, labels, reduction="none"))
                 else:
                     logp, errors = _logps_and_errors(logits, labels[:, None])
                     logps.append(logp)
-                    grads.append(errors.mul_(ctx.scale).to(dtype) @ weight)
+                    grads.append(linear_input_grad(errors.mul_(ctx.scale).to(dtype), weight))
         if repeats:
             ctx.save_for_backward(hidden_RD, weight_VD, labels_R)
         elif learning:
@@ -70,10 +72,13 @@ class _LinearTokenLogps(torch.autograd.Function):
         parts = (torch.split(one, ctx.chunk) for one in (hidden_RD.to(ctx.dtype), labels_R, outer[0]))
         with torch.autocast(hidden_RD.device.type, enabled=False):
             for hidden, labels, grad in zip(*parts, strict=True):
-                _, errors = _logps_and_errors(F.linear(hidden, weight).float(), labels[:, None])
+                _, errors = _logps_and_errors(linear(hidden, weight).float(), labels[:, None])
                 errors = errors.mul_(grad[:, None]).to(ctx.dtype)
-                grads.append(errors @ weight)
-                weight_grad += errors.t() @ hidden
+                grads.append(linear_input_grad(errors, weight))
+                if errors.dtype == torch.float32:
+                    add_weight_grad(weight_grad, errors, hidden)
+                else:
+                    weight_grad += errors.t() @ hidden
         hidden_grad = torch.cat(grads) if grads else torch.zeros_like(hidden_RD)
         return hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype), None, None, None
 
