@@ -32,6 +32,7 @@ from trainer_core.data.batch import Batch
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.batch_division import divide, pieces, rank_config
+from trainer_core.train.engine import compilation
 
 STEPS = 12
 DATA = "文本 text.txt"
@@ -90,6 +91,18 @@ def test_two_ranks_equal_a_single_process(home: Path, single: TrainerResult, par
     assert_same_run(home, parallel, result, single)
     assert len(result.events_of(protocol.Hello)[0].devices) == 2
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1)), "only rank 0 emits events"
+
+
+@pytest.mark.skipif(compilation.unavailable_reason(torch.device("cpu")) is not None, reason="needs a C++ compiler")
+def test_compiled_layers_of_a_sharded_model_are_not_compiled_again_for_samples(home: Path) -> None:
+    arguments = [*ARGUMENTS, *NO_DROPOUT, "--n-layers", "5", "--max-steps", "4", "--sample-steps", "2"]
+    eager = run(home, *arguments, "--run-dir", "eager")
+    sharded = [*TWO, "--parallel", "fsdp", "--compile", "on", "--run-dir", "compiled"]
+    compiled = run(home, *arguments, *sharded)
+    assert compiled.code == 0, compiled.stderr
+    assert "recompile" not in compiled.stderr
+    assert len(compiled.events_of(protocol.Sample)) == len(eager.events_of(protocol.Sample)) > 1
+    assert compiled.losses == pytest.approx(eager.losses, rel=1e-4)
 
 
 def test_torchrun_ranks_equal_a_single_process(home: Path, single: TrainerResult) -> None:

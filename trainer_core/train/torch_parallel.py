@@ -16,6 +16,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer_core.config import Config
+from trainer_core.models.decoder import Decoder
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.train.device import Precision
 from trainer_core.train.parallel import Parallel
@@ -107,6 +108,14 @@ def _allocate(root: Any, device: torch.device) -> None:
         buffer.copy_(buffers[name])
 
 
+def _compile(layer: Any) -> None:
+    """Compile a layer for whole sequences. With a cache, its last argument, it would be compiled again for each layer
+    and length, up to torch's limit, from which on training is not compiled either.
+    """
+    plain, compiled = layer.forward, torch.compile(layer.forward)
+    layer.forward = lambda *inputs: (compiled if inputs[-1] is None else plain)(*inputs)
+
+
 class ShardedParallel(Parallel):
     """FSDP2: every rank holds a part of the rows of each weight, its gradient and its moments.
 
@@ -126,8 +135,8 @@ class ShardedParallel(Parallel):
         )
         options: dict[str, Any] = {"mesh": mesh, "offload_policy": offload}
         for layer in model.layers:
-            if config.compile == "on":
-                layer.compile()
+            if config.compile == "on" and isinstance(model, Decoder):
+                _compile(layer)
             fully_shard(layer, mp_policy=in_layers, reshard_after_forward=config.fsdp_reshard_after_forward, **options)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
         self._root: Any = fully_shard(Computation(model), mp_policy=policy, **options)
