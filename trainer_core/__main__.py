@@ -26,9 +26,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # two cores. They spin for 2^4 cycles instead. Read when numpy is loaded.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# oneDNN, which multiplies bf16 matrices on a CPU, and torch's interface to it keep code and buffers for 1,024 shapes
-# each. Batches without padding have ever new shapes: 32 steps of a LoRA run (31 million weights) took 3.4 GB, and take
-# 1.6 GB at the same speed. Read when torch is loaded.
+# oneDNN, which multiplies matrices on a CPU, and torch's interface to it keep code and buffers for 1,024 shapes each.
+# Batches without padding have ever new shapes: 32 steps of a LoRA run (31 million weights) took 3.4 GB, and take 1.6 GB
+# at the same speed. Read when torch is loaded.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
 
