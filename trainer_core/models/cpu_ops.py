@@ -44,19 +44,22 @@ def linear_weight_grad(grad_RO: Tensor, x_RI: Tensor) -> Tensor:
     """Gradient (O, I) of `linear` by its weight. Without autograd."""
     if not _uses_onednn(grad_RO.numel() * x_RI.shape[1], grad_RO, x_RI):
         return grad_RO.t() @ x_RI
-    if x_RI.shape[1] < grad_RO.shape[1]:  # oneDNN needs a copy of the first matrix
+    rows, inputs, outputs = *x_RI.shape, grad_RO.shape[1]
+    if (rows + outputs) * inputs < rows * outputs:  # oneDNN copies its first matrix, and autograd a transposed result
         return _product(x_RI.t(), grad_RO.t()).t()
     return _product(grad_RO.t(), x_RI.t())
 
 
 def add_weight_grad(total_OI: Tensor, grad_RO: Tensor, x_RI: Tensor) -> None:
-    """Add `linear_weight_grad` in place, without a product of the size of `total_OI`."""
-    if not _uses_onednn(grad_RO.numel() * x_RI.shape[1], grad_RO, x_RI):
+    """Add `linear_weight_grad` in place; in fp32 without a product of the size of `total_OI` (fp32)."""
+    if _uses_onednn(grad_RO.numel() * x_RI.shape[1], grad_RO, x_RI):
+        for first in range(0, len(total_OI), _MAX_SUM_COLUMNS):
+            part = slice(first, first + _MAX_SUM_COLUMNS)
+            total_OI[part] += _product(grad_RO[:, part].t(), x_RI.t())
+    elif grad_RO.dtype == torch.float32:
         total_OI.addmm_(grad_RO.t(), x_RI)
-        return
-    for first in range(0, len(total_OI), _MAX_SUM_COLUMNS):
-        part = slice(first, first + _MAX_SUM_COLUMNS)
-        total_OI[part] += _product(grad_RO[:, part].t(), x_RI.t())
+    else:
+        total_OI += grad_RO.t() @ x_RI
 
 
 def _uses_onednn(multiplications: int, *matrices: Tensor) -> bool:

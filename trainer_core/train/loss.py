@@ -147,10 +147,10 @@ def _by_parts(
             continue
         if weight_grad is None:
             weight_grad = linear_weight_grad(errors, hidden).float()
-        elif errors.dtype == torch.float32 and not torch.compiler.is_compiling():
-            add_weight_grad(weight_grad, errors, hidden)
-        else:
+        elif torch.compiler.is_compiling():
             weight_grad = weight_grad + linear_weight_grad(errors, hidden)
+        else:
+            add_weight_grad(weight_grad, errors, hidden)
     if not learning:
         return summed, None, None
     if not hidden_grads:  # no labeled rows

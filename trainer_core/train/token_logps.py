@@ -75,10 +75,7 @@ class _LinearTokenLogps(torch.autograd.Function):
                 _, errors = _logps_and_errors(linear(hidden, weight).float(), labels[:, None])
                 errors = errors.mul_(grad[:, None]).to(ctx.dtype)
                 grads.append(linear_input_grad(errors, weight))
-                if errors.dtype == torch.float32:
-                    add_weight_grad(weight_grad, errors, hidden)
-                else:
-                    weight_grad += errors.t() @ hidden
+                add_weight_grad(weight_grad, errors, hidden)
         hidden_grad = torch.cat(grads) if grads else torch.zeros_like(hidden_RD)
         return hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype), None, None, None
 
