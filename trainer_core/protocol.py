@@ -552,7 +552,7 @@ class Rollouts(Event, tag="rollouts", kw_only=True):
     truncated_ratio: float  # share of answers that reached `rollout_max_new_tokens` or `max_seq_len`
     no_signal_ratio: float  # share of prompts whose answers all have the same reward, so that their gradient is zero
     seconds: float  # of generation and rewards
-    samples: list[RewardedAnswer] = []  # all answers to the first prompts
+    samples: list[RewardedAnswer] = []  # answers to the first prompts, of up to 100,000 characters together
 
 
 class ModelLoaded(Event, tag="loaded", kw_only=True):

@@ -9,7 +9,7 @@ import torch
 
 from tests.core.test_fine_tuning import base_folder as decoder_folder
 from tests.core.test_transformers_models import base_folder as transformers_folder
-from trainer_core.generation import generate
+from trainer_core.generation import decoding, generate
 from trainer_core.generation.generate import SamplingParams
 from trainer_core.messages import TraindeckError
 
@@ -50,3 +50,33 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError) as caught:
         generate.load_model(folder, CPU)
     assert (caught.value.code, caught.value.params["file"]) == ("base_model.missing_file", "tokenizer.json")
+
+
+def test_a_prompt_without_memory_leaves_the_other_rows_of_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _, _ = generate.load_model(transformers_folder(tmp_path / "model", "gpt2"), CPU)
+    batch = decoding.new_batch(model, frozenset())
+    rows = [decoding.DecodingRow([1, 2, 3], 5, SamplingParams(temperature=0)) for _ in range(2)]
+    batch.add(rows[:1])
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "forward_hidden", raise_out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            batch.add(rows[1:])
+    while batch.rows:
+        assert batch.rows == rows[:1]
+        batch.step()
+    assert len(rows[0].completion.tokens) == 5
+
+
+def raise_out_of_memory(*_: object, **__: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_no_pass_follows_the_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _, _ = generate.load_model(decoder_folder(tmp_path / "model", "llama3"), CPU)
+    passes: list[int] = []
+    forward = model.forward_hidden
+    monkeypatch.setattr(model, "forward_hidden", lambda ids, **options: passes.append(1) or forward(ids, **options))
+    tokens = list(generate.generate_tokens(model, [1, 2, 3], 4, SamplingParams(temperature=0), frozenset()))
+    assert len(tokens) == len(passes) == 4

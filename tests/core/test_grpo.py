@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from tests.core.test_model import FAMILIES, random_decoder
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.decoder import Decoder
+from trainer_core.rewards.functions import Answer
 from trainer_core.train.grpo import PolicyLoss, group_advantages, policy_means
-from trainer_core.train.rollouts import AnsweredPrompt, Prompt, batch_answers, read_prompts
+from trainer_core.train.rollouts import AnsweredPrompt, Generated, Prompt, batch_answers, read_prompts
 
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5], [2.0, 0.0, 0.0, 0.0]])
 OLD_LOGP = -4.0  # of each token, far from those of the model: some tokens are clipped
@@ -62,6 +65,14 @@ def test_advantages_are_relative_to_the_group() -> None:
     scaled = group_advantages(REWARDS, "group")
     torch.testing.assert_close(scaled[2], centered[2] / (1.0 + 1e-4))
     assert scaled[1].tolist() == [0.0] * 4
+    assert not group_advantages(torch.full((2, 3), 0.9), "group").any(), "their mean is rounded"
+
+
+def test_log_probabilities_of_generated_answers_have_no_dropout() -> None:
+    model, batch = random_decoder(replace(FAMILIES["qwen3"], dropout=0.5)), answered()
+    first, second = (PolicyLoss(Config()).label_logps(model.train(), batch) for _ in range(2))
+    assert torch.equal(first, second)
+    assert model.training
 
 
 @pytest.mark.parametrize("kind", ["dapo", "grpo", "dr_grpo"])
@@ -102,3 +113,12 @@ def test_a_prompt_is_what_precedes_the_last_answer() -> None:
     labels = torch.tensor([[none, 3, none, none, 6, 99, none, none], [8, 9, 99, none, none, none, none, none]])
     prompts = list(read_prompts(Batch(ids, labels, loss_tokens=6, samples=2)))
     assert prompts == [Prompt([1, 2, 3, 4, 5], [6, 99]), Prompt([7], [8, 9, 99])]
+
+
+def test_answers_of_an_event_fit_a_line_of_the_protocol() -> None:
+    text = "答" * 3000
+    answers = [Answer(text, "参考", "end")] * 64
+    generated = Generated([[1]] * 64, answers, [[1.0]] * 64, [1.0] * 64, ["问"] * 64)
+    event = generated.summarize(1, ["exact"], 32, 1.0)
+    assert len(event.samples) == 33
+    assert len(protocol.encode(event)) < 2**20

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.core.engines import build_decoder, tiny_model_config
+from tests.core.engines import FP32, build_decoder, random_batch, tiny_model_config
 from tests.core.model_families import HF_CONFIGS
 from tests.core.trainer_process import text_file
 from tests.core.training import build_trainer, copy_weights, losses, pairs_file, tiny_config
@@ -20,7 +20,7 @@ from trainer_core import protocol
 from trainer_core.base_model.catalogue import Shape, estimate_seconds
 from trainer_core.config import Config
 from trainer_core.data.batch import concat_batches
-from trainer_core.models import hf_config
+from trainer_core.models import cpu_ops, hf_config
 from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import PauseState
 from trainer_core.system.gpu_specs import PeakFlops, lookup_peak
@@ -56,6 +56,15 @@ def test_attention_flops_count_all_heads_and_the_positions_within_a_sliding_wind
     pairs = [length / 2, *[sum(min(position, 8) for position in range(length)) / length] * 2]
     expected = 6 * model.count_parameters() + sum(12 * heads * count for count in pairs)
     assert flops.flops_per_token(model, length) == pytest.approx(expected, rel=0.01)
+
+
+def test_products_of_onednn_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build_decoder(tiny_model_config(hidden_dim=256, n_heads=4, n_layers=2, max_seq_len=128))
+    batch = random_batch(128, rows=1)
+    counted = flops.profile(model, batch, FP32, step=1)
+    monkeypatch.setattr(cpu_ops, "_MIN_MULTIPLICATIONS", 2**60)
+    assert flops.profile(model, batch, FP32, step=1) == counted
+    assert counted.formula < counted.total < 1.3 * counted.formula, "it includes the masked half of attention"
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -73,10 +73,10 @@ class DryRun(TrainingStep):
         self.clock.clear()
         count = 1 if once > _SLOW_STEP_S else max(2, min(_MAX_STEPS, int(min_seconds / once)))
         step_s = self._time_steps(count)
+        interval = self.clock.take_interval()
         if self.device.type == "cuda":
             with contextlib.suppress(Exception):  # any error of the driver or its bindings
                 self.utilization = torch.cuda.utilization(self.device) / 100
-        interval = self.clock.take_interval()
         self.clock.catch_up()
         self.clock.read(interval)
         once_a_step = interval.seconds["optimizer"] + interval.seconds["sync"]

@@ -47,6 +47,8 @@ def generate_tokens(
         if token in eos_token_ids:
             return
         yield token
+        if number + 1 == max_tokens:
+            return
         seen.append(token)
         if cache.length == window:
             seen = seen[-(window // 2) :]
@@ -97,11 +99,11 @@ class DecodingBatch(ABC):
 
     @abstractmethod
     def add(self, rows: Sequence[DecodingRow]) -> None:
-        """Compute the prompts of new rows, and give each its first token."""
+        """Compute the prompts of new rows, and sample the first token of each."""
 
     @abstractmethod
     def step(self) -> None:
-        """Give each row its next token. Those that finish are removed."""
+        """Sample the next token of each row. Those that finish are removed."""
 
     @abstractmethod
     def remove(self, rows: Sequence[DecodingRow]) -> None:
@@ -173,11 +175,11 @@ class RaggedBatch(DecodingBatch):
         kept = [index for index, row in enumerate(self.rows) if not row.finished]
         if len(kept) == len(self.rows):
             return
-        self.rows = [self.rows[index] for index in kept]
         if kept:
             self._cache.select_rows(torch.tensor(kept, device=self._cache.lengths_B.device))
         else:
             del self._cache
+        self.rows = [self.rows[index] for index in kept]
 
 
 class InterleavedBatch(DecodingBatch):
@@ -191,7 +193,11 @@ class InterleavedBatch(DecodingBatch):
         for row in rows:
             self._tokens[row] = generate_tokens(self._model, row.prompt, row.limit + 1, row.sampling, frozenset())
         self.rows = [*self.rows, *rows]
-        self._advance(rows)
+        try:
+            self._advance(rows)
+        except BaseException:
+            self.remove(rows)
+            raise
 
     def step(self) -> None:
         self._advance(self.rows)

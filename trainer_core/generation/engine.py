@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
@@ -71,14 +72,8 @@ class GenerationEngine:
         while True:
             poll()
             self._admit()
-            if self._batch.rows:
-                try:
-                    self._batch.step()
-                except Exception as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    self._batch = new_batch(self.loaded.model, self.loaded.codec.stop_token_ids)
-                    self._fail(list(self._active))
+            if self._batch.rows and not _has_memory_for(self._batch.step):
+                self._fail_all()
             self._deliver()
 
     def _admit(self) -> None:
@@ -92,19 +87,20 @@ class GenerationEngine:
                 continue
             row = DecodingRow(job.prompt, job.max_tokens, job.sampling)
             self._active[row] = _Text(job, self.loaded)
-            try:
-                self._batch.add([row])
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
+            if not _has_memory_for(partial(self._batch.add, [row])):
                 self._fail([row])
 
     def _deliver(self) -> None:
         """Send new text to the clients. Remove what has finished, met a stop string, or was cancelled."""
         ended = [row for row, text in self._active.items() if text.job.cancelled or text.send(row)]
-        self._batch.remove([row for row in ended if not row.finished])
         for row in ended:
             del self._active[row]
+        if not _has_memory_for(partial(self._batch.remove, [row for row in ended if not row.finished])):
+            self._fail_all()  # a smaller cache is a copy
+
+    def _fail_all(self) -> None:
+        self._batch = new_batch(self.loaded.model, self.loaded.codec.stop_token_ids)
+        self._fail(list(self._active))
 
     def _fail(self, rows: Sequence[DecodingRow]) -> None:
         """Give up rows for which there is no memory."""
@@ -112,6 +108,17 @@ class GenerationEngine:
             job = self._active.pop(row).job
             job.output.put(Piece(job.index, "", 0, "failed"))
         release_memory(self.loaded.model.head.weight.device)
+
+
+def _has_memory_for(work: Callable[[], None]) -> bool:
+    """Run `work`; False if it ran out of memory. The caller frees memory, when no traceback references tensors."""
+    try:
+        work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True
 
 
 @dataclass(slots=True)

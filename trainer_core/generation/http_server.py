@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _authorize(self) -> None:
         given = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), self.server.service.api_key.encode()):
+        if not hmac.compare_digest(given.encode("latin-1"), self.server.service.api_key.encode()):
             raise ApiError(HTTPStatus.UNAUTHORIZED, "Incorrect API key provided.", code="invalid_api_key")
 
     def _get(self) -> None:

@@ -85,8 +85,8 @@ class RaggedKvCache(KvCache):
         capacity = max(self.capacity, other.capacity)
         for cache in (self, other):
             cache.grow(capacity)
-        self.keys = torch.cat((self.keys, other.keys), dim=1)
-        self.values = torch.cat((self.values, other.values), dim=1)
+        keys, values = torch.cat((self.keys, other.keys), dim=1), torch.cat((self.values, other.values), dim=1)
+        self.keys, self.values = keys, values  # both, or none if memory runs out
         self.lengths_B = torch.cat((self.lengths_B, other.lengths_B))
         self.length = max(self.length, other.length)
         return self

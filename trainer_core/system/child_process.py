@@ -49,8 +49,8 @@ def use_idle_processors() -> None:
     if sys.platform != "linux":
         lower_priority()
         return
-    with contextlib.suppress(OSError):
-        for thread in Path("/proc/self/task").iterdir():
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread may have ended
             os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
 

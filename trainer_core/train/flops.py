@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -96,7 +96,7 @@ def _parts(model: LanguageModel) -> list[tuple[str, str]]:
 def _count(model: LanguageModel, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
     """FLOPs by module: forward, and forward with backward."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    mapping = dict(_FOR_CPU)
+    mapping: dict[Any, Callable[..., int]] = {**_FOR_CPU, torch.ops.traindeck.linear: _linear}
     if hasattr(torch.ops.bitsandbytes, "gemm_4bit"):  # imported for quantized weights
         mapping[torch.ops.bitsandbytes.gemm_4bit] = _gemm_4bit
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
@@ -119,6 +119,10 @@ def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> 
 
 def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return int(flop_counter.sdpa_backward_flop_count(grad, query, key, value))  # type: ignore[no-untyped-call]
+
+
+def _linear(x: Any, weight: Any, *_: Any, **__: Any) -> int:
+    return int(2 * math.prod(x) * weight[0])
 
 
 def _gemm_4bit(hidden: Any, weight: Any, shape: Any, *_: Any, **__: Any) -> int:

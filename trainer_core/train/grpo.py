@@ -19,7 +19,7 @@ from torch import Tensor
 from trainer_core.config import Config
 from trainer_core.data.batch import IGNORE_INDEX, Batch
 from trainer_core.models.language_model import LanguageModel
-from trainer_core.train.preferences import label_logps, reference_model
+from trainer_core.train.preferences import evaluating, label_logps, reference_model
 
 _EPSILON: Final = 1e-4  # added to standard deviations, as in TRL
 
@@ -29,6 +29,8 @@ def group_advantages(rewards_PG: Tensor, scale: str) -> Tensor:
     nothing (`scale` none).
     """
     centered_PG = rewards_PG - rewards_PG.mean(1, keepdim=True)
+    equal_P1 = rewards_PG.amax(1, keepdim=True) == rewards_PG.amin(1, keepdim=True)
+    centered_PG = centered_PG.masked_fill(equal_P1, 0.0)  # rounded, a mean differs from equal rewards
     if scale == "none":
         return centered_PG
     deviation = rewards_PG.std() if scale == "batch" else rewards_PG.std(1, keepdim=True)
@@ -95,8 +97,9 @@ class PolicyLoss:
 
     @torch.no_grad()
     def label_logps(self, model: LanguageModel, batch: Batch, *, chunk: int = 0, varlen: bool = False) -> Tensor:
-        """Log-probabilities (B, T) of the labels."""
-        logps_R, rows_R = self._logps(model, batch, batch.labels, chunk=chunk, varlen=varlen)
+        """Log-probabilities (B, T) of the labels, without dropout, as in generation."""
+        with evaluating(model):
+            logps_R, rows_R = self._logps(model, batch, batch.labels, chunk=chunk, varlen=varlen)
         return logps_R.new_zeros(batch.labels.numel()).index_copy(0, rows_R, logps_R).view_as(batch.labels)
 
 

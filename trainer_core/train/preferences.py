@@ -202,11 +202,17 @@ def reference_logps(model: LanguageModel, batch: Batch, *, chunk: int = 0, varle
 @contextlib.contextmanager
 def reference_model(model: LanguageModel) -> Iterator[None]:
     """Context in which the model computes without its adapter, dropout and gradients."""
+    with torch.no_grad(), evaluating(model), adapters_disabled(model):
+        yield
+
+
+@contextlib.contextmanager
+def evaluating(model: LanguageModel) -> Iterator[None]:
+    """Context in which the model computes without dropout."""
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad(), adapters_disabled(model):
-            yield
+        yield
     finally:
         model.train(was_training)
 

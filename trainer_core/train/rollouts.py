@@ -45,6 +45,7 @@ from trainer_core.train.process_group import ProcessGroup
 _CACHED_POSITIONS: Final = 8  # times those of a training pass: keys and values need less memory than activations
 _MAX_ROWS: Final = 512  # sequences that are decoded together
 _SHOWN_GROUPS: Final = 2  # in an event
+_SHOWN_CHARS: Final = 100_000  # the window cuts lines of 1 MiB; a Chinese character takes 6 bytes
 
 
 class Prompt(NamedTuple):
@@ -83,7 +84,6 @@ class Generated:
 
     def summarize(self, step: int, names: Sequence[str], group_size: int, seconds: float) -> protocol.Rollouts:
         groups = np.reshape(self.rewards, (-1, group_size))
-        shown = zip(self.prompts, self.answers, self.rewards, strict=False)
         return protocol.Rollouts(
             step=step,
             answers=len(self.answers),
@@ -94,11 +94,19 @@ class Generated:
             truncated_ratio=float(np.mean([not one.is_complete for one in self.answers])),
             no_signal_ratio=float(np.mean(groups.min(1) == groups.max(1))),
             seconds=seconds,
-            samples=[
-                protocol.RewardedAnswer(prompt=prompt, text=answer.text, reference=answer.reference, reward=reward)
-                for prompt, answer, reward in shown
-            ],
+            samples=self._samples(),
         )
+
+    def _samples(self) -> list[protocol.RewardedAnswer]:
+        found, chars = list[protocol.RewardedAnswer](), 0
+        for prompt, answer, reward in zip(self.prompts, self.answers, self.rewards, strict=False):
+            chars += len(prompt) + len(answer.text) + len(answer.reference)
+            if chars > _SHOWN_CHARS:
+                break
+            found.append(
+                protocol.RewardedAnswer(prompt=prompt, text=answer.text, reference=answer.reference, reward=reward)
+            )
+        return found
 
 
 class RolloutGenerator:

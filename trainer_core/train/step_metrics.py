@@ -39,7 +39,7 @@ class MetricsRequest:
     epoch: float
     tokens: int  # since the run began
     samples: int  # since the run began
-    positions: int  # since the last request, including padding and prompts
+    positions: int  # since the last request, with prompts, without padding
     attended: int  # `Batch.attention_pairs` of these
     learning_rate: float
     interval: Interval  # since the last request

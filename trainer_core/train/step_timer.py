@@ -74,7 +74,9 @@ class StepClock:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Context of one step. Time without a mark is `other`. A failing step is not counted."""
+        """Context of one step. Time without a mark is `other`. A failing step is not counted; its time up to the last
+        mark is.
+        """
         self._marks.begin()
         self._counted = False
         yield

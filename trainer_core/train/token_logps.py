@@ -23,8 +23,8 @@ _FP16_SCALE: Final = 1024.0  # of stored gradients: most of a trained model's ar
 def linear_token_logps(hidden_RD: Tensor, weight_VD: Tensor, labels_R: Tensor, chunk: int) -> Tensor:
     """Log-probabilities (R,) in fp32 of `labels_R` under the logits `hidden @ weight.T`.
 
-    Holds `chunk` rows of logits at a time. A frozen head costs one product in the forward and one in the backward
-    pass; a trained one costs one more, since its logits are computed again.
+    Holds `chunk` rows of logits at a time. A frozen head costs two products, both in the forward pass; a trained one
+    costs four, since its logits are computed again and it has a gradient.
     """
     learning = torch.is_grad_enabled() and (hidden_RD.requires_grad or weight_VD.requires_grad)
     logps: Tensor = _LinearTokenLogps.apply(hidden_RD, weight_VD, labels_R, chunk, learning)  # type: ignore[no-untyped-call]

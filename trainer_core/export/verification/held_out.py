@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -54,12 +55,11 @@ def _validation_rows(checkpoint: Path, codec: Codec) -> Iterator[tuple[list[int]
         layers = [ConfigLayer(str(run.config), presets.read_mapping(run.config))]
         config = run_plan.build_config({"preset": None, "config_file": None}, layers)
         prepared = load_if_cached(apply_base_model(config, reporter, find_copy(run.base_model)), reporter)
-    except TraindeckError:  # the data are not there
+    except TraindeckError:  # the data was not found
         return
     if prepared is not None and prepared.load_codec().vocab_size == codec.vocab_size:
-        split = prepared.open_split("validation")
-        spans, bounds = split.spans.tolist(), split.span_offsets.tolist()
-        for document, (start, stop) in enumerate(pairwise(split.offsets.tolist())):
-            in_loss = spans[bounds[document] : bounds[document + 1]] if bounds else [(0, stop - start)]
-            yield split.read(start, stop).tolist(), in_loss
-        split.close()
+        with contextlib.closing(prepared.open_split("validation")) as split:  # the caller may need only some rows
+            spans, bounds = split.spans.tolist(), split.span_offsets.tolist()
+            for document, (start, stop) in enumerate(pairwise(split.offsets.tolist())):
+                in_loss = spans[bounds[document] : bounds[document + 1]] if bounds else [(0, stop - start)]
+                yield split.read(start, stop).tolist(), in_loss
