@@ -24,7 +24,7 @@ from typing import Any, Final
 from trainer_core import __version__
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.system import child_process
+from trainer_core.system import child_process, files
 from trainer_core.system.redaction import Masker
 
 _TAIL_BYTES: Final = 2 * 1024**2
@@ -115,13 +115,18 @@ def main() -> int:
         parser.add_argument(name, type=Path)
     options = parser.parse_args()
     parts = iter_parts(options.run, options.window_log, options.settings, Masker.for_this_machine())
+    working = options.out.with_name(f".{options.out.name}.writing")
     try:
-        with zipfile.ZipFile(options.out, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(working, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in parts:
                 archive.writestr(name, text)
+        files.replace(working, options.out)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    finally:
+        with contextlib.suppress(OSError):
+            working.unlink(missing_ok=True)
     return 0
 
 

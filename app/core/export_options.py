@@ -55,10 +55,13 @@ def add_to_lm_studio(file: Path, models: Path) -> Path:
     target, working = folder / file.name, folder / f".{file.name}.copying"
     working.unlink(missing_ok=True)
     try:
-        os.link(file, working)
-    except OSError:  # another disk, or a file system without hard links
-        shutil.copyfile(file, working)
-    files.replace(working, target)
+        try:
+            os.link(file, working)
+        except OSError:  # another disk, or a file system without hard links
+            shutil.copyfile(file, working)
+        files.replace(working, target)
+    finally:
+        working.unlink(missing_ok=True)  # after a failure, or where `target` is a link to the same file already
     return target
 
 

@@ -38,6 +38,11 @@ class IdleTask(QObject):
     def _run_slice(self) -> None:
         deadline, steps = time.perf_counter() + _SLICE_S, self._steps
         while self._steps is steps and steps is not None and time.perf_counter() < deadline:
-            if next(steps, self) is self:
+            try:
+                is_exhausted = next(steps, self) is self
+            except BaseException:
+                self.stop()
+                raise
+            if is_exhausted:
                 self.stop()
                 self.finished.emit()

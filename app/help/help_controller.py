@@ -114,13 +114,19 @@ class HelpController(QObject):
         process = self._report_process = QProcess(self)
         process.setProcessEnvironment(process_environment())
         process.finished.connect(lambda code, _: self._on_bug_report_ended(process, Path(path), code))
+        process.errorOccurred.connect(lambda error: self._on_bug_report_error(process, Path(path), error))
         process.start(console_interpreter(), ["-P", "-X", "utf8", "-m", "app.core.bug_report", *arguments])
+
+    def _on_bug_report_error(self, process: QProcess, path: Path, error: QProcess.ProcessError) -> None:
+        if error is QProcess.ProcessError.FailedToStart:  # the signal `finished` is not emitted
+            self._on_bug_report_ended(process, path, -1)
 
     def _on_bug_report_ended(self, process: QProcess, path: Path, code: int) -> None:
         self._report_process = None
         process.deleteLater()
         lines = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").splitlines()
-        failed = tr("help.bug_report_failed", reason=lines[-1] if lines else f"code {code}.")
+        reason = process.errorString() if code == -1 else f"code {code}."
+        failed = tr("help.bug_report_failed", reason=lines[-1] if lines else reason)
         box = self._message_box(tr("help.bug_report"), failed if code else tr("help.saved_as_path", path=path))
         box.setObjectName("bugReport")
         if not code:

@@ -469,6 +469,10 @@ def test_a_corrected_answer_becomes_data_of_the_next_run(
     assert controller.form.data == [str(bar.path)]
     assert not bar.buttons["addCorrections"].isEnabled()
     correct_newest(qtbot, controller, "Three.")
+    correct_newest(qtbot, controller, "Four.")
+    shown = page.columns[0].transcript.toPlainText()
+    assert "Four." in shown
+    assert "Three." not in shown
     click(qtbot, bar.buttons["undoCorrection"])
     assert session.turns[-1].text == expected_text(0, 2)
     assert len(bar.path.read_text(encoding="utf-8").splitlines()) == 1

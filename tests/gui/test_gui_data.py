@@ -383,6 +383,13 @@ def test_figures_are_exact_only_with_an_existing_tokenizer(make_window: MakeWind
     assert ("All figures are exact" if language == "en" else "准确值") in page.status.text()
 
 
+def test_a_report_without_documents_has_no_histogram(make_window: MakeWindow) -> None:
+    page = show_report(make_window(), msgspec.structs.replace(REPORT, lengths=[], samples=[]))
+    assert page.histogram is not None
+    assert not page.histogram.isVisible()
+    assert not page.samples.isVisible()
+
+
 def test_both_ends_of_the_length_axis_are_labelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     make_window()
     histogram = Histogram(LIGHT)

@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 
 import trainer_core
 from app.controller import Controller
+from app.help import help_controller
 from app.help.text_dialog import Document
 from app.services import desktop_shell
 from tests.gui.conftest import ROOT, MakeWindow, click
@@ -139,6 +140,20 @@ def test_a_bug_report_that_cannot_be_saved_reports_the_reason(
     assert box is not None
     assert "could not be created" in box.text()
     assert "a.zip" in box.text()
+    assert not list(tmp_path.rglob("*.writing"))
+
+
+def test_a_bug_report_whose_process_does_not_start_reports_the_reason(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(help_controller, "console_interpreter", lambda: str(tmp_path / "no python"))
+    controller = make_window()
+    create_report(controller, tmp_path / "a.zip")
+    qtbot.waitUntil(lambda: report_message(controller) is not None)
+    box = report_message(controller)
+    assert box is not None
+    assert "could not be created" in box.text()
+    assert controller.help_controller._report_process is None
 
 
 def test_closing_the_window_ends_the_process_of_a_bug_report(make_window: MakeWindow, tmp_path: Path) -> None:

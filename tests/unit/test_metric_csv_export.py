@@ -35,7 +35,8 @@ def test_rows_of_different_series_are_merged_by_time() -> None:
 
 
 def test_series_with_equal_steps_share_rows() -> None:
-    exported = export_rows([column("raw", [1, 2], [3.0, 2.0]), column("smooth", [1, 2], [3.0, 2.5])])
+    columns = [column(title, [1, 2], [3.0, y], delay_s=1 / 3) for title, y in (("raw", 2.0), ("smooth", 2.5))]
+    exported = export_rows(columns)
     assert [(row["raw"], row["smooth"]) for row in exported] == [("3", "3"), ("2", "2.5")]
 
 

@@ -37,6 +37,13 @@ def test_a_damaged_file_is_renamed_instead_of_overwritten(tmp_path: Path) -> Non
     assert run_notes.read_notes(tmp_path) == NOTES
 
 
+def test_a_file_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / NOTES_FILE).mkdir()
+    with pytest.raises(OSError, match=NOTES_FILE):
+        run_notes.write_notes(tmp_path, NOTES)
+    assert [path.name for path in tmp_path.iterdir()] == [NOTES_FILE]
+
+
 def test_no_notes_are_written_for_a_run_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"):
         run_notes.write_notes(tmp_path / "gone", NOTES)

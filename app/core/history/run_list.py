@@ -62,7 +62,7 @@ class RunHistory:
         for missing in self._cache.keys() - set(paths):
             self.forget(missing)
         for path in paths:
-            with contextlib.suppress(OSError):  # deleted in the meantime
+            if RunDir(path).exists():  # not deleted in the meantime
                 self._refresh_run(RunDir(path))
                 yield
 

@@ -5,7 +5,6 @@ A damaged file never hides a run, and is renamed instead of overwritten.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import re
 import time
@@ -18,6 +17,7 @@ from trainer_core.system import files
 
 NOTES_FILE: Final = "notes.json"
 _MAX_FILE_BYTES: Final = 1024 * 1024
+_RETRY_S: Final = 0.3  # a virus scanner may have opened the file
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,10 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_notes(run: Path) -> RunNotes:
     """Read the notes of a run; empty notes if there are none or they cannot be read."""
-    return _read_notes(run / NOTES_FILE) or RunNotes()
+    try:
+        return _read_file(run / NOTES_FILE)
+    except (OSError, ValueError, RecursionError):
+        return RunNotes()
 
 
 def write_notes(run: Path, notes: RunNotes) -> None:
@@ -38,18 +41,20 @@ def write_notes(run: Path, notes: RunNotes) -> None:
     path = run / NOTES_FILE
     if not run.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the run is gone", str(run))
-    if path.exists() and _read_notes(path) is None:
-        with contextlib.suppress(OSError):
-            path.replace(path.with_name(f"{NOTES_FILE}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"))
+    try:
+        if path.exists():
+            _read_file(path)
+    except (ValueError, RecursionError):
+        files.replace(path, path.with_name(f"{NOTES_FILE}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"))
     files.write_atomic(path, msgspec.json.format(msgspec.json.encode(notes), indent=1))
 
 
-def _read_notes(path: Path) -> RunNotes | None:
-    try:
+def _read_file(path: Path) -> RunNotes:
+    def read() -> bytes:
         with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=RunNotes)
-    except (OSError, ValueError, RecursionError):
-        return None
+            return file.read(_MAX_FILE_BYTES)
+
+    return msgspec.json.decode(files.retry_sharing_violation(read, _RETRY_S), type=RunNotes)
 
 
 def parse_tags(text: str) -> tuple[str, ...]:

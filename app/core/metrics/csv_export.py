@@ -31,11 +31,11 @@ def encode_csv(columns: Sequence[CsvColumn], delimiter: str = ",") -> bytes:
 
     parts: list[dict[str, Any]] = []  # curves of the same rows
     for column in columns:
-        part = next((p for p in parts if p["run"] == column.run and np.array_equal(p["seconds"], column.axes[2])), None)
+        step, tokens, seconds = column.axes[0], column.axes[1], np.round(column.axes[2], 3)
+        part = next((p for p in parts if p["run"] == column.run and np.array_equal(p["seconds"], seconds)), None)
         if part is None:
-            step, tokens, seconds = column.axes
             whole = {"step": step.astype(np.int64), "tokens": tokens.astype(np.int64)}
-            part = {"run": column.run, **whole, "seconds": np.round(seconds, 3)}
+            part = {"run": column.run, **whole, "seconds": seconds}
             parts.append(part)
         part[column.title] = pa.array((column.scale * column.y).astype(np.float32), from_pandas=True)  # NaN is null
     tables = [pa.table({**part, "run": pa.array([part["run"]] * len(part["step"]), pa.string())}) for part in parts]

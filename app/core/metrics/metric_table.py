@@ -26,7 +26,7 @@ class MetricTable:
         self._stored = 0  # rows
         self._pending: list[tuple[float | None, ...]] = []  # stored in blocks: a third of the time of single rows
         self.version = 0  # changes with every change of rows
-        self.rows_per_point = 1  # 1, or the number of rows before `downsampled` per row after it
+        self.rows_per_point = 1.0  # 1, or the number of rows before `downsampled` per row after it
 
     @property
     def length(self) -> int:
@@ -91,7 +91,7 @@ class MetricTable:
         falls = values[:, first] > values[:, last]
         found = np.stack((np.where(falls, high, low), np.where(falls, low, high)), axis=2)
         table = MetricTable(name for name in self.columns if name not in AXES)
-        table.rows_per_point = max(1, round(self.length / limit))
+        table.rows_per_point = size / 2
         table.extend(found.reshape(len(values), -1))
         return table
 

@@ -125,6 +125,8 @@ class CorrectionBar(InfoBar):
     def _save(self, turn: Turn, question: Sequence[protocol.Turn], answer: str) -> None:
         generated = turn.text if turn.generated is None else turn.generated
         try:
+            if turn is self._last:  # corrected again: its row is the last one
+                self._store.undo()
             self._store.add(question, answer, generated)
         except OSError as error:
             self.failed.emit(tr("chat.correction_not_saved", reason=error.strerror or str(error)))

@@ -51,7 +51,7 @@ class Transcript(GeneratedTextView):
         self._turns, self._others = turns, others
         self.placeholder.setVisible(not turns)
         state: list[tuple[object, ...]] = [
-            (turn, turn.step, turn.chat, turn.status, turn.generated, other and (other, other.text))
+            (turn, turn.step, turn.chat, turn.status, _correction(turn), other and (other, other.text))
             for turn, other in self._pairs()
         ]
         bar = self.verticalScrollBar()
@@ -163,3 +163,8 @@ def _format_ending(turn: Turn) -> str:
         case "failed" if turn.error:
             return formatting.localized_message(*turn.error)
     return ""
+
+
+def _correction(turn: Turn) -> str | None:
+    """The text that the user wrote instead of the generated one."""
+    return None if turn.generated is None else turn.text

@@ -192,7 +192,8 @@ class DataPage(Page):
 
             self.histogram = Histogram(self._palette)
             self.chart.set_canvas(self.histogram)
-        self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task != "pretrain")
+        if report.lengths:
+            self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task != "pretrain")
         self.chart.show_canvas(bool(report.lengths))
         longest = tr("data.longest_count", count=formatting.format_count(report.longest))
         length = tr("data.sequence_length_count", count=formatting.format_count(report.max_seq_len))

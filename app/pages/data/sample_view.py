@@ -97,6 +97,7 @@ class SamplesCard(TranslatableWidget):
         if sample.answers:
             self._show_answers(sample)
         else:
+            self.text.setAccessibleName(tr("data.first_samples"))
             _write_tokens(self.text, sample, self._palette)
 
     def _show_answers(self, sample: SampleView) -> None:

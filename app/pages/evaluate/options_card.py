@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -118,7 +119,7 @@ class OptionsCard(TranslatableWidget):
         """Why no evaluation can be started; empty if one can."""
         if self.choice.selected_checkpoint is None and not self.choice.is_base_model:
             return tr("disabled.no_checkpoints")
-        if (data := self.data.text().strip()) and not (Path(data).is_absolute() and Path(data).exists()):
+        if (data := self.data.text().strip()) and not (Path(data).is_absolute() and os.path.exists(data)):  # noqa: PTH110 - never raises
             return tr("evaluate.no_data_file", path=data)
         return tr("evaluate.no_rule") if self.judge.currentData() and not self.rule.text() else ""
 
