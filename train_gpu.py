@@ -76,6 +76,9 @@ def run(command: str, argv: "list[str]") -> int:
         EVENTS.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
         os.dup2(2, 1)
     choices = get_choices(options)
+    if options and options.mirrors:  # beside a setup
+        measure_mirrors()
+        return 0
     recover_switch()
     if sys.version_info < OLDEST_PYTHON:
         return exec_command([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
@@ -103,12 +106,10 @@ def run(command: str, argv: "list[str]") -> int:
 
 def run_setup(options: argparse.Namespace, choices: "dict[str, str]") -> int:
     """Command `setup`."""
-    if options.mirrors:
-        measure_mirrors()
-    elif options.back:
+    if options.back:
         go_back()
         return start_window(current_environment().python) if options.open else 0
-    elif ensure_environment(choices, options.dev, requested=True):
+    if ensure_environment(choices, options.dev, requested=True):
         print_message(message("launcher.ready", version=current_environment().torch_version()))
     return 0
 

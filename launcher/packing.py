@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from launcher.downloads import Downloads, with_sizes
 from launcher.messages import SetupError, message, print_and_log
 from launcher.packages import Resolver, requirements
 from launcher.places import WINDOWS
+from launcher.running import setup_lock
 from launcher.sources import TORCH_TAGS, choose_torch, query_driver
 from launcher.uv import PRIVATE_PYTHONS, UV_VERSION, find_uv
 
@@ -36,10 +38,20 @@ def pack(arguments: "list[str]") -> int:
     options = parser.parse_args(arguments)
     if not find_uv():
         raise SetupError(message("launcher.pack_needs_uv"))
+    with setup_lock():  # a setup uses and removes the same downloads
+        write_pack(options, here)
+        if get_choices()["keep_downloads"] != "yes":
+            shutil.rmtree(str(places.DOWNLOADS), ignore_errors=True)
+    return 0
+
+
+def write_pack(options: argparse.Namespace, here: str) -> None:
+    """`here`: name of this platform."""
     version = ".".join(options.python.split(".")[:2])
     tag = options.torch or choose_torch(query_driver())[0]
     wheels = collect_wheels(tag, options.platform, version)
-    files = [*files_below(places.ROOT, CREATED_FOLDERS)]
+    # Packs are often written into this folder.
+    files = [path for path in files_below(places.ROOT, CREATED_FOLDERS) if path.suffix != ".zip"]
     if options.platform == here:
         files += files_below(places.STATE_FOLDER / PRIVATE_PYTHONS)
     target, part = Path(options.file), Path(options.file + ".part")
@@ -56,7 +68,6 @@ def pack(arguments: "list[str]") -> int:
         if part.exists():
             part.unlink()
     print_and_log(message("launcher.packed", path=target, size=target.stat().st_size / 1e6, python=version))
-    return 0
 
 
 def collect_wheels(tag: str, system: str, version: str) -> "list[Path]":
@@ -65,7 +76,7 @@ def collect_wheels(tag: str, system: str, version: str) -> "list[Path]":
     folder.mkdir(parents=True, exist_ok=True)
     name, sys_platform = PLATFORMS[system]
     target = ["--python-platform", name, "--python-version", version, "--only-binary", ":all:"]
-    resolver = Resolver(folder, get_choices(), target)
+    resolver = Resolver(folder, dict(get_choices(), constraints=""), target)  # a pack has those of Traindeck
     source = resolver.find_torch(tag, sys_platform)
     wanted = [*requirements(), "pip", "uv==" + UV_VERSION]
     packages = with_sizes(resolver.lock(wanted, "torch===" + source.version, source.options))

@@ -92,7 +92,7 @@ def set_up_window(env: Environment, choices: "dict[str, str]") -> None:
     packages = Resolver(env.folder, choices).lock(
         window_requirements(), "torch==" + torch_pin(), source_options(choices)
     )
-    packages = missing(env, packages)
+    packages = with_sizes(missing(env, packages))
     with Downloads(packages) as downloads:
         # Compiling takes 5 s, for which the window would have to wait.
         install_files(env, downloads.wait_for(packages), compile_all=False)

@@ -37,10 +37,15 @@ def ensure_window(choices: "dict[str, str]") -> bool:
     env = current_environment()
     if env.state.get("complete") or not window_requirements():
         return False
-    with setup_lock():
-        if not env.state.get("window") or not env.python_version():
-            set_up_window(env, choices)
+    if not can_open_window(env):  # else another start may be installing the rest, for minutes
+        with setup_lock():
+            if not can_open_window(env):
+                set_up_window(env, choices)
     return True
+
+
+def can_open_window(env: Environment) -> bool:
+    return bool(env.state.get("window") and env.python_version())
 
 
 def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) -> bool:

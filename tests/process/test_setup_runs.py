@@ -58,6 +58,21 @@ def test_a_start_without_changes_takes_less_than_a_second(project: ShellProject)
     assert min(seconds) < 1.0
 
 
+def test_mirrors_are_measured_while_an_update_is_made(project: ShellProject) -> None:
+    import fcntl  # not on Windows
+
+    new = project.root / ".venv.new"
+    new.mkdir()
+    with (project.root / ".venv-setup" / "lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        child = project.start("setup", "--mirrors", "--output", "json")
+        assert child.stderr is not None
+        assert "MB/s" in child.stderr.readline().decode("utf-8")
+        child.kill()
+        child.communicate()
+    new.rmdir()
+
+
 def test_a_replaced_torch_is_reinstalled_at_the_next_start(project: ShellProject) -> None:
     pip = [str(project.root / ".venv/bin/python"), "-m", "pip", "install", "-q", "torch==2.15.0"]
     subprocess.run(pip, env=project.environment(), check=True, timeout=60)
