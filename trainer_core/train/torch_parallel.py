@@ -112,7 +112,10 @@ def _compile(layer: Any) -> None:
     """Compile a layer for whole sequences. With a cache, its last argument, it would be compiled again for each layer
     and length, up to torch's limit, from which on training is not compiled either.
     """
-    plain, compiled = layer.forward, torch.compile(layer.forward)
+    from trainer_core.train.engine import compilation
+
+    compilation.prepare_inductor()
+    plain, compiled = layer.forward, torch.compile(layer.forward, options=compilation.RANDOM_AS_EAGER)
     layer.forward = lambda *inputs: (compiled if inputs[-1] is None else plain)(*inputs)
 
 

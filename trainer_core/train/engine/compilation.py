@@ -204,17 +204,25 @@ def fix_extensions() -> None:
         cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH.strip("'"))
 
 
-def compile_whole(model: LanguageModel, key: CompileKey) -> CompiledLoss:
-    """The compiled function; compilation happens at its first call. One at a time per process."""
+RANDOM_AS_EAGER: Final[dict[str, Any]] = {"fallback_random": True}
+"""Options of inductor: dropout is the same as in eager mode, and resume exact."""
+
+
+def prepare_inductor() -> None:
+    """To be called before the first compilation."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder())
     os.environ.setdefault("TORCH_WARM_POOL", "0")  # no idle worker processes: the cache makes them unnecessary
+    fix_extensions()
+
+
+def compile_whole(model: LanguageModel, key: CompileKey) -> CompiledLoss:
+    """The compiled function; compilation happens at its first call. One at a time per process."""
+    prepare_inductor()
     import torch._functorch.config
 
-    fix_extensions()
     torch.compiler.reset()  # earlier engines count towards the limit of graphs
     torch._functorch.config.activation_memory_budget = key.memory_budget
-    # Random numbers as in eager mode: dropout is the same, and resume exact.
-    options: dict[str, Any] = {"fallback_random": True}
+    options: dict[str, Any] = dict(RANDOM_AS_EAGER)
     if key.graphs:
         options["triton.cudagraphs"] = True
     compile_ = partial(torch.compile, fullgraph=True, dynamic=None if key.varying else False, options=options)
