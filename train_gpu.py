@@ -14,19 +14,12 @@ The code is in launcher/, whose __init__.py explains the limits of its syntax.
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import sys
 from pathlib import Path
 
-if "launcher" not in sys.modules:
-    # By path, not through sys.path: a json.py in this folder must not shadow the standard library.
-    package = Path(__file__).resolve().parent / "launcher" / "__init__.py"
-    spec = importlib.util.spec_from_file_location("launcher", str(package))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["launcher"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["launcher"])
+# Last, so that a json.py in this folder does not shadow the standard library; `-I` left the folder out.
+sys.path.append(str(Path(__file__).resolve().parent))
 
 from launcher import places
 from launcher.choices import get_choices, parse_options

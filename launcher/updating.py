@@ -57,7 +57,7 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
     reason = setup_reason(env, choices, dev, requested)
     if not reason and not new.folder.exists():
         return True
-    failure = earlier_failure(reason, choices) if reason and not requested else ""
+    failure = earlier_failure(choices) if reason and not requested else ""
     if failure:
         print_message(message("launcher.update_failed_before", error=failure, command=SETUP_COMMAND))
         return False
@@ -74,7 +74,7 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
 def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
     """Prepare .venv.new and switch to it. Returns whether it is in use; a failure leaves .venv unchanged."""
     env, new = current_environment(), new_environment()
-    dev, wish = dev or bool(env.state.get("dev")), update_fingerprint(reason, choices)
+    dev, wish = dev or bool(env.state.get("dev")), update_fingerprint(choices)
     try:
         if setup_reason(new, choices, dev):  # not finished, or of other inputs
             prepare_update(new, choices, dev, reason)
@@ -162,9 +162,7 @@ def go_back() -> None:
         rename_environment(old, new)
         rename_environment(gone, old)
         rename_environment(new, gone)
-    choices = get_choices()
-    reason = setup_reason(old, choices, bool(old.state.get("dev")))
-    old.update_state(failed=[update_fingerprint(reason or "", choices), message("launcher.went_back")])
+    old.update_state(failed=[update_fingerprint(get_choices()), message("launcher.went_back")])
     print_and_log(message("launcher.ready", version=old.torch_version()))
 
 
@@ -184,7 +182,7 @@ def update_in_window(choices: "dict[str, str]") -> "str | None":
     reason = setup_reason(env, choices, dev=False)
     if not reason or not env.is_usable() or not window_requirements():
         return None
-    if not setup_reason(new_environment(), choices, dev=False) or earlier_failure(reason, choices):
+    if not setup_reason(new_environment(), choices, dev=False) or earlier_failure(choices):
         return None
     changed = changed_versions(env, choices)
     if any(name_of(one) in changed for one in window_requirements()):
@@ -206,16 +204,18 @@ def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, 
 # --- failed updates are not retried at every start: without a network each would take long
 
 
-def earlier_failure(reason: str, choices: "dict[str, str]") -> str:
-    """Why the same update failed before, or was taken back; else empty."""
-    wish, why = current_environment().state.get("failed") or ("", "")
-    return str(why) if wish == update_fingerprint(reason, choices) else ""
+def earlier_failure(choices: "dict[str, str]") -> str:
+    """Why the same update failed before, or was taken back; else empty, also if packages are damaged."""
+    env = current_environment()
+    wish, why = env.state.get("failed") or ("", "")
+    is_intact = env.is_usable() and env.torch_version() == env.state.get("torch")
+    return str(why) if is_intact and wish == update_fingerprint(choices) else ""
 
 
-def update_fingerprint(reason: str, choices: "dict[str, str]") -> str:
+def update_fingerprint(choices: "dict[str, str]") -> str:
     """Fingerprint of an update and of the settings on which its success depends."""
     settings = {name: value for name, value in os.environ.items() if name.upper().startswith("PIP_")}
     settings.update((name, value) for name, value in os.environ.items() if name.upper().endswith("_PROXY"))
     inputs = setup_inputs(choices, current_environment().python_version())
-    text = json.dumps([reason, inputs, choices["mirror"], settings], sort_keys=True)
+    text = json.dumps([inputs, choices["mirror"], settings], sort_keys=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
