@@ -23,6 +23,7 @@ from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.models import adapters
 from trainer_core.runs import checkpoint_dir
+from trainer_core.train.preferences import reference_logps
 from trainer_core.train.trainer import Trainer
 
 PAIRS_AND_LORA = [
@@ -117,6 +118,20 @@ def test_full_tuning_keeps_the_reference_of_the_first_start(tmp_path: Path) -> N
     with pytest.raises(TraindeckError) as error:
         again.set_up()
     assert error.value.code == "resume.no_reference"
+
+
+def test_the_reference_of_answers_to_other_prompts_is_kept_with_packing(tmp_path: Path) -> None:
+    config = preference_config(tmp_path, "kto", "full", packing=True, max_seq_len=96)
+    trainer, _ = build_trainer(tmp_path, config, "run")
+    trainer.set_up()
+    batches = list(trainer.train_data.iterate_epoch(0))
+    assert len({batch.preference.shape[1] for batch in batches if batch.preference is not None}) > 1
+    for batch in batches:
+        assert batch.mismatched is not None
+        for part in (batch, batch.mismatched):
+            assert part.reference is not None
+            torch.testing.assert_close(part.reference, reference_logps(trainer.model, part), atol=1e-4, rtol=1e-4)
+    trainer.close()
 
 
 def test_a_damaged_reference_is_refused(tmp_path: Path) -> None:

@@ -80,6 +80,16 @@ def test_a_generation_ends_if_the_prompts_of_a_resumed_run_are_others(tmp_path: 
     assert rewards_of(sink)[0].answers == 3 * 5 * 4
 
 
+@pytest.mark.parametrize("group_size", [2, 6])
+def test_a_generation_ends_if_the_groups_of_a_resumed_run_have_another_size(tmp_path: Path, group_size: int) -> None:
+    first, _ = train(tmp_path, "first", steps_per_generation=3, max_steps=4)
+    config = rewarded_config(tmp_path, steps_per_generation=3, group_size=group_size)
+    resumed, sink = build_trainer(tmp_path, config, "resumed")
+    resumed.resume(first.run_dir.checkpoints / "step-00000004")
+    resumed.run()
+    assert [(event.step, event.answers) for event in rewards_of(sink)] == [(5, 3 * 4 * group_size)]
+
+
 def test_a_resume_with_other_rewards_or_answers_is_reported_as_not_exact(tmp_path: Path) -> None:
     first, _ = train(tmp_path, "first", max_steps=2)
     changed = rewarded_config(tmp_path, max_steps=3, rewards=["length:-4"], rollout_temperature=0.5)

@@ -22,7 +22,8 @@ from trainer_core.models.attention import CuSeqlens
 IGNORE_INDEX: Final = -100
 PADDING_SEGMENT: Final = -1  # in `Batch.segments`
 ReferenceLogps = npt.NDArray[np.float32]
-"""Log-probabilities under the reference model: a row per sequence, of its documents, then of those of `mismatched`."""
+"""Log-probabilities under the reference model: a row per sequence, of its documents; in the last column of `mismatched`,
+which has one per sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class Batch:
         assert self.preference is not None
         rows, count, others = torch.from_numpy(logps[list(self.sample_ids)]), self.preference.shape[1], self.mismatched
         if others is not None:
-            others = replace(others, reference=rows[:, count:])
+            others = replace(others, reference=rows[:, -1:])
         return replace(self, reference=rows[:, :count], mismatched=others)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainer_core.data.tokenizing.conversations import without_reasoning
 from trainer_core.messages import TraindeckError
 
 Judge = Callable[[str], bool]
@@ -17,7 +18,7 @@ def load_judge(text: str) -> Judge:
     """A function that accepts or rejects an answer.
 
     `regex:PATTERN` accepts an answer that contains a match; `json-schema:FILE` accepts an answer that is a JSON
-    document of this schema, without any other text. Raises `evaluate.bad_judge`.
+    document of this schema, without any other text but reasoning. Raises `evaluate.bad_judge`.
     """
     kind, _, value = text.partition(":")
     if kind == "regex" and value:
@@ -46,7 +47,7 @@ def _schema_judge(text: str, path: Path) -> Judge:
 
     def accepts(answer: str) -> bool:
         try:
-            document: Any = json.loads(answer)
+            document: Any = json.loads(without_reasoning(answer))
             return bool(validator.is_valid(document))
         except (ValueError, RecursionError):
             return False

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from trainer_core.data.tokenizing.conversations import without_reasoning
 from trainer_core.protocol import Score
 
 _RESAMPLES: Final = 1000
@@ -36,8 +37,8 @@ def chrf() -> Any:
 
 
 def is_exact(text: str, reference: str, finish_reason: str) -> bool:
-    """Whether an answer equals its reference, without outer white space. A truncated answer does not."""
-    return finish_reason == "end" and text.strip() == reference.strip()
+    """Whether an answer equals its reference, without reasoning and outer white space. A truncated answer does not."""
+    return finish_reason == "end" and without_reasoning(text).strip() == without_reasoning(reference).strip()
 
 
 class Bootstrap:

@@ -1,6 +1,7 @@
 """Reward functions: each scores an answer from 0 to 1.
 
-Rewards of the whole answer (exact, number, format, json-schema) are 0 for an answer that was cut off.
+Rewards of the whole answer (exact, number, format, json-schema) are 0 for an answer that was cut off. Those that compare
+with a reference or a schema leave out the reasoning.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from trainer_core.data.tokenizing.conversations import without_reasoning
 from trainer_core.evaluation.judge import Judge, load_judge
 from trainer_core.evaluation.scores import is_exact
 
@@ -28,7 +30,8 @@ class Answer(NamedTuple):
 
 RewardFunction = Callable[[Answer], float]
 
-_NUMBER: Final = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?|\d[\d,]*(?:\.\d+)?")
+# A minus after a letter, digit or point is a hyphen or a difference; Chinese has no spaces before numbers.
+_NUMBER: Final = re.compile(r"(?:(?<![A-Za-z0-9_.])[-−－])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _LENGTHS: Final = re.compile(r"(?P<low>\d*)-(?P<high>\d*)")
 _LETTERS: Final = {  # of the scripts of languages
     "zh": r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]",
@@ -49,7 +52,7 @@ def exact(value: str) -> RewardFunction:
 def contains(value: str) -> RewardFunction:
     """1 if the reference is a part of the answer."""
     _require_none(value)
-    return lambda answer: float(answer.reference.strip() in answer.text)
+    return lambda answer: float(without_reasoning(answer.reference).strip() in without_reasoning(answer.text))
 
 
 def number(value: str) -> RewardFunction:
@@ -68,8 +71,8 @@ def number(value: str) -> RewardFunction:
 
 
 def _last_number(text: str) -> float | None:
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
+    found = _NUMBER.findall(without_reasoning(text))
+    return float(re.sub("[−－]", "-", found[-1].replace(",", ""))) if found else None
 
 
 def matches(value: str) -> RewardFunction:

@@ -27,6 +27,7 @@ from trainer_core.train.loss import labeled_rows, nonzero
 from trainer_core.train.token_logps import linear_token_logps
 
 USES_REFERENCE: Final = frozenset({"dpo", "ipo", "kto"})
+_MAX_MEAN_LOGP: Final = -1e-6  # of `orpo`: the odds of a certain answer are infinite
 
 
 class Answers(NamedTuple):
@@ -65,7 +66,8 @@ def ipo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
 
 def orpo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
     """The odds ratio; `PreferenceLoss` adds the loss of the chosen conversation."""
-    odds = [one.mean_logps - torch.log(-torch.expm1(one.mean_logps)) for one in (chosen, rejected)]
+    means = [one.mean_logps.clamp(max=_MAX_MEAN_LOGP) for one in (chosen, rejected)]
+    odds = [mean - torch.log(-torch.expm1(mean)) for mean in means]
     return -config.preference_beta * F.logsigmoid(odds[0] - odds[1])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,7 +98,9 @@ class ReferencePass:
             batch = next(batches, None)
             found = self._logps(None if batch is None else batch.to(self._device), data)
             if batch is not None:
-                values[list(batch.sample_ids), : found.shape[1]] = found
+                documents = found.shape[1] - (batch.mismatched is not None)
+                values[list(batch.sample_ids), :documents] = found[:, :documents]
+                values[list(batch.sample_ids), documents - found.shape[1] :] = found[:, documents:]
             self._context.progress("evaluating", min(done + ranks, total), total, "batches")
         return values
 
@@ -108,8 +110,8 @@ class ReferencePass:
         def parts() -> list[Batch]:
             return self._oom.split([batch] if batch is not None else [])
 
-        def compute(some: list[Batch]) -> Tensor:
-            found = [self._parallel.forward(self._compute, part) for part in some]
+        def compute(some: list[Batch], spare: Sequence[Batch] = ()) -> Tensor:
+            found = [self._parallel.forward(self._compute, part) for part in (*some, *spare)][: len(some)]
             return torch.cat(found) if found else torch.zeros(0, 0, device=self._device)
 
         if not self._parallel.is_sharded:
@@ -117,6 +119,4 @@ class ReferencePass:
         own = parts()
         spare = without_labels(next(data.iterate_samples(np.zeros(1, np.int64))).to(self._device))
         with self._oom.restart_on_oom(0):
-            padded = [*own, *[spare] * (self._group.max(len(own))[0] - len(own))]
-            rows = sum(len(part.input_ids) for part in own)
-            return compute(padded)[:rows]
+            return compute(own, [spare] * (self._group.max(len(own))[0] - len(own)))

@@ -138,8 +138,8 @@ class RolloutGenerator:
     def next_window(self, read: Callable[[], AccumulationWindow], step: int) -> AccumulationWindow:
         """The answers that step `step` trains on. `read` reads the prompts of one step. Raises `StopRequested`."""
         window = self._windows.popleft() if self._windows else read()
-        if self._answers and self._answers[0].samples != _samples(window):
-            self._answers.clear()  # after a resume with another batch size, or a rollback
+        if self._answers and not self._belong_to(window):
+            self._answers.clear()  # after a resume with another batch or group size, or a rollback
         if not self._answers:
             missing = self._config.steps_per_generation - 1 - len(self._windows)
             self._windows.extend(read() for _ in range(missing))
@@ -149,6 +149,11 @@ class RolloutGenerator:
         own = [batch.to(self._model.head.weight.device) for batch in shares[self._group.rank]]
         rows = [[len(batch.labels) for batch in share] for share in shares]
         return AccumulationWindow(Share(own, rows), batches if world_size > 1 else own, window.sequences)
+
+    def _belong_to(self, window: AccumulationWindow) -> bool:
+        """Whether the next answers are to these prompts."""
+        samples, answers = _samples(window), self._answers[0]
+        return answers.samples == samples and len(answers.tokens) == len(samples) * self._config.group_size
 
     # --- generation ----------------------------------------------------------------------------------
 

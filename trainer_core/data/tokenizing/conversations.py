@@ -51,6 +51,11 @@ def to_message(turn: Turn) -> dict[str, Any]:
     return {"role": turn[0], "content": turn[1], **fields}
 
 
+def without_reasoning(answer: str) -> str:
+    """What follows the reasoning, also an empty one, which the template of a reasoning model writes."""
+    return answer.rpartition(THINK_TAGS[1])[2]
+
+
 def with_reasoning(turns: Sequence[Turn], thinking: Thinking) -> Sequence[Turn]:
     """A conversation with the reasoning of its answers in their text (`keep`), or without it (`drop`).
 
@@ -65,7 +70,7 @@ def _turn_with_reasoning(turn: Turn, thinking: Thinking) -> Turn:
     reasoning = fields.pop("reasoning_content", "")
     if not reasoning and (turn[0] != "assistant" or thinking == "keep" or THINK_TAGS[1] not in turn[1]):
         return turn
-    answer = turn[1].rpartition(THINK_TAGS[1])[2].lstrip("\n")
+    answer = without_reasoning(turn[1]).lstrip("\n")
     if thinking == "keep":
         answer = f"{THINK_TAGS[0]}\n{reasoning.strip(chr(10))}\n{THINK_TAGS[1]}\n\n{answer}"
     elif not answer.strip() and "tool_calls" not in fields:
