@@ -40,6 +40,7 @@ MESSAGES = [
         ("instruction input output", "pair", "instruction input output"),
         ("instruction output system", "pair", "system instruction output"),
         ("question answer", "pair", "question answer"),
+        ("Instruction Input System Output", "pair", "System Instruction Input Output"),
         ("id messages", "messages", "messages tools"),
         ("conversations functions source", "messages", "conversations functions"),
         ("messages prompt response", "messages", "messages tools"),
@@ -52,16 +53,25 @@ MESSAGES = [
 )
 def test_common_column_names_are_detected(names: str, kind: str, used: str) -> None:
     mapping = map_columns(names.split(), Config())
-    assert (mapping.kind, " ".join(mapping.column_names)) == (kind, used)
+    optional = {"tools": mapping.tools} if kind == "messages" else {}
+    found = [name for name in mapping.column_names if name in {*names.split(), *optional.values()}]
+    assert (mapping.kind, " ".join(found)) == (kind, used)
+
+
+def test_an_addition_or_a_system_prompt_may_be_missing_in_the_first_rows(tmp_path: Path) -> None:
+    rows: list[dict[str, str]] = [{"prompt": "q", "response": "a"}] * 300
+    rows.append({"prompt": "q", "response": "a", "input": "more", "system": "Be brief."})
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    *_, last = DocumentStream([scan_path(str(path), Config())], Config())
+    assert last.turns == (("system", "Be brief."), ("user", "q\n\nmore"), ("assistant", "a"))
 
 
 def test_a_configured_task_or_column_takes_precedence() -> None:
     assert map_columns(["text", "prompt", "response"], Config(task="sft")).kind == "pair"
     assert map_columns(["messages", "content"], Config(task="pretrain")).text == "content"
-    assert map_columns(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a")).column_names == (
-        "q",
-        "a",
-    )
+    pair = map_columns(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a"))
+    assert (pair.prompt, pair.response) == ("q", "a")
     assert map_columns(["body"], Config(text_column="body")).text == "body"
     assert map_columns(["instruction", "context", "output"], Config(input_column="context")).input == "context"
     assert map_columns(["instruction", "input", "output"], Config(input_column="")).input == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,28 @@ def test_japanese_text_is_read_as_shift_jis(tmp_path: Path) -> None:
     text = "吾輩は猫である。名前はまだ無い。\n" * 100
     (tmp_path / "a.txt").write_bytes(text.encode("cp932"))
     assert "".join(texts(tmp_path / "a.txt")) == text
+
+
+@pytest.mark.parametrize(("encoding", "text"), [("cp1252", "Ünïcödé façade"), ("gb18030", "你好，世界。今天天气很好")])
+def test_a_long_ascii_text_may_precede_the_first_other_character(tmp_path: Path, encoding: str, text: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x" * 20_000 + text.encode(encoding) + b"\n")
+    scan = scan_path(str(tmp_path), Config())
+    assert scan.files[0].encoding == encoding
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inner").mkdir()
+    list_folder = os.scandir
+
+    def refuse(path: Any) -> Any:  # permissions do not stop root, as which the tests may run
+        if Path(path).name == "inner":
+            raise PermissionError(13, "Permission denied", str(path))
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(TraindeckError) as caught:
+        scan_path(str(tmp_path), Config())
+    assert (caught.value.code, caught.value.params["path"]) == ("data.unreadable", str(tmp_path / "inner"))
 
 
 def test_one_bad_byte_does_not_turn_gb18030_into_another_encoding(tmp_path: Path) -> None:

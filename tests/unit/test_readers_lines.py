@@ -128,14 +128,29 @@ def test_column_names_may_contain_line_ends_and_spaces(tmp_path: Path) -> None:
     assert read_table(tmp_path, '"a\nb", c \n1,2\n')[0] == [{"a\nb": "1", "c": "2"}]
 
 
-def test_rows_with_missing_or_extra_fields_keep_the_named_ones(tmp_path: Path) -> None:
-    assert read_table(tmp_path, "a,b\n1\n1,2,3\n")[0] == [{"a": "1"}, {"a": "1", "b": "2"}]
+def test_a_row_may_lack_values_but_has_no_more_than_columns(tmp_path: Path) -> None:
+    rows, stats = read_table(tmp_path, "a,b\n1\n1,2,,\nhi,Hello, my friend\n")
+    assert rows == [{"a": "1"}, {"a": "1", "b": "2"}]
+    assert (stats.bad, stats.first_bad, stats.reason.partition(";")[0]) == (
+        1, "line 4", "it has more values than columns"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("blank", ["\n", " \r\n\n", ";;\n"])
+def test_blank_lines_may_precede_the_header(tmp_path: Path, blank: str) -> None:
+    rows, stats = read_table(tmp_path, f"{blank}a;b\n1;2\n")
+    assert rows == [{"a": "1", "b": "2"}]
+    assert stats.position == f"line {blank.count(chr(10)) + 2}"
 
 
 def test_an_unclosed_quote_is_one_bad_row(tmp_path: Path) -> None:
     rows, stats = read_table(tmp_path, 'a,b\n1,2\n3,"four\n5,6\n7,8')
     assert rows == [{"a": "1", "b": "2"}]
-    assert (stats.bad, stats.first_bad, stats.reason) == (1, "line 3", "a quotation mark is never closed")
+    assert (stats.bad, stats.first_bad, stats.reason) == (
+        1,
+        "line 3",
+        "a quotation mark is never closed, so all lines from there on are lost",
+    )
 
 
 def test_a_too_long_multi_line_field_is_a_bad_row(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -93,9 +93,8 @@ def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
             tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
             return ColumnMapping("messages", messages=messages[0], tools=tools[0])
         if pair := _find_columns(column_names, config, ("prompt_column", "response_column"), _PROMPT_RESPONSE_COLUMNS):
-            optional = {"input": config.input_column, "system": config.system_column}
-            used = {role: name for role, name in optional.items() if name in column_names and name not in pair}
-            return ColumnMapping("pair", prompt=pair[0], response=pair[1], **used)
+            optional = _optional_columns(column_names, config, ("input", "system"), pair)
+            return ColumnMapping("pair", prompt=pair[0], response=pair[1], **optional)
         if text and config.task == "auto":
             return ColumnMapping("text", text=text[0])
     own = (config.prompt_column, config.response_column)
@@ -125,10 +124,21 @@ def _map_preferences(column_names: Sequence[str], config: Config) -> ColumnMappi
             raise MissingColumnError(config.messages_column)
     else:
         raise MissingColumnError(config.label_column)
-    optional = {"system": config.system_column, **({"input": config.input_column} if "prompt" in roles else {})}
-    roles |= {role: name for role, name in optional.items() if name in column_names and name not in roles.values()}
+    optional = ("system", "input") if "prompt" in roles else ("system",)
+    roles |= _optional_columns(column_names, config, optional, roles.values())
     tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
     return ColumnMapping("preference" if pair else "labelled", **roles, tools=tools[0])
+
+
+def _optional_columns(
+    found: Sequence[str], config: Config, roles: Sequence[str], used: Collection[str]
+) -> dict[str, str]:
+    """Columns by role, of those that a row may lack: the first rows, which show the columns, may all lack them."""
+    names = {}
+    for role in roles:
+        name = getattr(config, f"{role}_column")
+        [names[role]] = _find_columns(found, config, (f"{role}_column",), ((role,),)) or (name,)
+    return {role: name for role, name in names.items() if name not in used}
 
 
 def has_pair(column_names: Sequence[str], config: Config) -> bool:

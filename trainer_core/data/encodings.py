@@ -9,6 +9,7 @@ from typing import BinaryIO, Final
 SAMPLE_BYTES: Final = 1024 * 1024  # read from the beginning of the file
 _NUM_SLICES, _SLICE_BYTES = 16, 64 * 1024  # read from the rest: a long file may begin with plain ASCII
 _LEGACY_SAMPLE_BYTES: Final = 16 * 1024
+_NON_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -55,7 +56,10 @@ def detect_encoding(file: BinaryIO, size: int) -> str:
             parts.append(re.sub(rb"\A[\x80-\xbf]{1,3}", b"", file.read(_SLICE_BYTES)))  # part of a UTF-8 character
     if sum(_decode(part, "utf-8")[1] for part in parts) <= _MAX_UTF8_UNDECODABLE * sum(map(_count_non_ascii, parts)):
         return "utf-8"
-    lines = (line for part in parts for line in part.split(b"\n") if not line.isascii())
+    # Each from its first non-ASCII byte on: a line may be longer than the sample.
+    lines = (
+        line[found.start() :] for part in parts for line in part.split(b"\n") if (found := _NON_ASCII.search(line))
+    )
     sample = b"\n".join(lines)[:_LEGACY_SAMPLE_BYTES]
     scores = {name: _score(sample, name) for name in _MULTIBYTE_ENCODINGS} | {"cp1252": _CP1252_SCORE}
     return min(scores, key=lambda name: scores[name])

@@ -170,6 +170,8 @@ def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validat
             skipped.append(_skipped_file(file, error))
     skipped = [one for one in skipped if one.code != "data.empty"]
     if not usable:
+        if len(skipped) == len(unreadable) == 1:
+            raise unreadable_error(Path(skipped[0].path), unreadable[0])
         if len(skipped) == 1 or {one.code for one in skipped} == {"data.preferences"}:
             return scan_path(skipped[0].path, config)  # raises the error of the only file
         code = "data.no_files" if skipped or not selected else "data.empty"
