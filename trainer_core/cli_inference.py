@@ -58,22 +58,25 @@ def generate(
         ctx.exit(_serve(model, prompt, device, base, control is not None, flags))
     from trainer_core.generation import generate as generation
     from trainer_core.generation.model_source import find_model
-    from trainer_core.train.device import choose_device
+    from trainer_core.generation.server import translate_oom
+    from trainer_core.train.device import choose_device, describe_device
 
-    source = find_model(model, _Terminal(), base)
+    source, chosen = find_model(model, _Terminal(), base), choose_device(device)
     if model in ("", "latest") and source.checkpoint is not None:  # report which is used, and a newer run without one
         newest = run_dir.find_run("latest", run_dir.runs_root()).path
         if newest != source.checkpoint.parent.parent:
             click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
         click.echo(source.folder, err=True)
-    loaded, codec, chat = generation.load_model(source, choose_device(device), for_generation=True)
+    with translate_oom(describe_device(chosen)):
+        loaded, codec, chat = generation.load_model(source, chosen, for_generation=True)
     text = _read_prompt() if prompt is None else prompt
     max_tokens = flags.pop("max_tokens")
     sampling = generation.SamplingParams(**flags)
     shown = escape_control_characters if sys.stdout.isatty() else str
     click.echo("" if chat else shown(text), nl=False)  # a text continues the prompt; an answer stands alone
-    for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
-        click.echo(shown(piece), nl=False)
+    with translate_oom(describe_device(chosen)):
+        for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
+            click.echo(shown(piece), nl=False)
     click.echo()
 
 

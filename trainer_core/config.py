@@ -337,15 +337,18 @@ def resolve(layers: Iterable[ConfigLayer]) -> Config:
     values: dict[str, Any] = {}
     for layer in layers:
         given = expand_auto_batch(layer.values)
-        if "batch_size" in given:  # a number overrides an automatic value of a lower layer
-            values.pop("auto_batch", None)
-        if "max_epochs" in given:  # explicit epochs override a lower layer's steps
-            values.pop("max_steps", None)
-        for name, value in given.items():
-            values[name] = check_value(name, value, layer.source)
+        values = merge(values, {name: check_value(name, value, layer.source) for name, value in given.items()})
     config = Config(**values)
     check_combinations(config)
     return config
+
+
+def merge(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of settings, and those of a higher layer, which win. A number of sequences there replaces an automatic one,
+    and epochs replace steps."""
+    replaced = {"batch_size": "auto_batch", "max_epochs": "max_steps"}
+    hidden = {name for cause, name in replaced.items() if cause in given}
+    return {**{name: value for name, value in values.items() if name not in hidden}, **given}
 
 
 def expand_auto_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,7 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from trainer_core.config import Config, ConfigLayer, check_value, expand_auto_batch, nearest, resolve, unknown_key_error
+from trainer_core.config import (
+    Config,
+    ConfigLayer,
+    check_value,
+    expand_auto_batch,
+    merge,
+    nearest,
+    resolve,
+    unknown_key_error,
+)
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.system import program_files, yaml_files
 
@@ -91,7 +100,7 @@ def load(name: str, folder: Path = FOLDER, descendants: tuple[str, ...] = ()) ->
         fits=_part(content, "fits", where),
         origin=str(content.get("origin") or ""),
         for_gpu=bool(content.get("for_gpu", base is not None and base.for_gpu)),
-        knobs={**(base.knobs if base is not None else {}), **values},
+        knobs=merge(base.knobs if base is not None else {}, values),
     )
 
 

@@ -5,6 +5,7 @@ No torch, no Qt, so that mistakes are reported before anything heavy is loaded.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,25 +43,34 @@ def build_config(flags: Mapping[str, Any], base: Sequence[ConfigLayer] = ()) -> 
     if flags["config_file"]:
         layers.append(ConfigLayer(str(flags["config_file"]), presets.read_mapping(flags["config_file"])))
     given = {name: flags[name] for name in knobs() if name != "preset" and flags.get(name) not in (None, ())}
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    given = {name: _list(value) if isinstance(value, tuple) else value for name, value in given.items()}
     layers.append(ConfigLayer(command_line_label(), given))
     config = resolve(layers)
     if config.uses_rewards:
-        from trainer_core.rewards.rewards import load_rewards  # imports numpy, which other commands need not
+        from trainer_core.rewards.rewards import load_rewards, with_absolute_files  # numpy: other commands need none
 
         load_rewards(config.rewards)  # refuse before anything is loaded
+        config = msgspec.structs.replace(config, rewards=with_absolute_files(config.rewards))
     return msgspec.structs.replace(
         config,
         data=[_absolute(path) for path in config.data],
         validation_data=[_absolute(path) for path in config.validation_data],
         tokenizer=_absolute(config.tokenizer),
         cache_dir=_absolute(config.cache_dir),
+        deepspeed_config=_absolute(config.deepspeed_config),
     )
+
+
+def _list(values: tuple[str, ...]) -> list[str]:
+    """The values of a flag. One empty text replaces a preset's list by an empty one."""
+    return [] if values == ("",) else list(values)
 
 
 def _absolute(path: str) -> str:
     """Path relative to the current folder; names of built-in data stay."""
-    return path if not path or path.startswith("builtin:") else str(Path(path).absolute())
+    if not path or path.startswith("builtin:"):
+        return path
+    return os.path.abspath(path)  # noqa: PTH100  without `..`, but with links
 
 
 def plan_run(flags: Mapping[str, Any]) -> RunPlan:

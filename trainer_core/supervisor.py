@@ -97,8 +97,11 @@ class Supervisor:
                     if self._final_code is not None:
                         return self._final_code
                     return ending.exit_code or (ExitCode.FAILED if ending.exited_silently else ExitCode.FINISHED)
+                newest = ["--resume", str(self._run.path)]  # also if the command line names a checkpoint
                 if _read(self._run.config) != settings:  # stored by the child, with those of the command line
-                    arguments = ["--resume", str(self._run.path), "--output", self._output, *self._options]
+                    arguments = [*newest, "--output", self._output, *self._options]
+                elif self._run.exists():
+                    arguments = [*self._arguments, *newest]
 
     def prevent_restarts(self) -> None:
         """Do not restart the child: it was asked to stop. Safe in another thread."""

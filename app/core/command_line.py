@@ -72,7 +72,7 @@ def _option_arguments(spec: config.Knob, value: Any) -> list[str]:
     if spec.kind == "bool":
         return [spec.flag if value else f"--no-{spec.flag.removeprefix('--')}"]
     if spec.kind == "list":
-        return [part for item in value for part in _flag_arguments(spec.flag, item)]
+        return [part for item in value or [""] for part in _flag_arguments(spec.flag, item)]
     return _flag_arguments(spec.flag, repr(value) if spec.kind == "float" else str(value))
 
 

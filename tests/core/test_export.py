@@ -19,6 +19,7 @@ from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export import command, hugging_face, target_folder
 from trainer_core.export.job import Quantization
+from trainer_core.export.model_card import model_card
 from trainer_core.generation import generate
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, StopRequested
@@ -123,6 +124,25 @@ def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path
     chinese = tmp_path / "中文"
     assert export(trained, "latest", str(chinese), "--language", "zh").code == 0
     assert "| 步数 | 4 |" in (chinese / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("objective", "shown"),
+    [
+        ("grpo", ["Perplexity of this checkpoint | 3.44", "Mean reward on held-out prompts | 1.8500"]),
+        ("dpo", ["Reward accuracy on held-out pairs | 85.0%"]),
+        ("auto", ["Perplexity of this checkpoint | 3.44"]),
+    ],
+)
+def test_the_model_card_shows_what_the_run_was_judged_by(tmp_path: Path, objective: str, shown: list[str]) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step-00000100"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text(f"objective: {objective}\n", encoding="utf-8")
+    (checkpoint / "config.json").write_text("{}", encoding="utf-8")
+    reward = {"grpo": 1.85, "dpo": 0.85}.get(objective)
+    checkpoint_dir.write_manifest(checkpoint, 100, "final", 1.2345, eval_reward=reward)
+    lines = model_card(checkpoint, "model", "en", 1000, "transformers").splitlines()
+    assert [line.strip("| ") for line in lines if "erplex" in line or "eward" in line] == shown
 
 
 def test_other_files_of_a_checkpoint_are_not_exported(trained: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from tests.core.test_fine_tuning import base_folder as decoder_folder
 from tests.core.test_transformers_models import base_folder as transformers_folder
+from trainer_core import cli
 from trainer_core.generation import decoding, generate
 from trainer_core.generation.generate import SamplingParams
-from trainer_core.messages import TraindeckError
+from trainer_core.messages import ExitCode, TraindeckError
 
 CPU = torch.device("cpu")
 
@@ -71,6 +74,18 @@ def test_a_prompt_without_memory_leaves_the_other_rows_of_a_batch(
 
 def raise_out_of_memory(*_: object, **__: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_model_that_does_not_fit_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = decoder_folder(tmp_path / "model")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(generate, "load_model", fail)
+    found = CliRunner().invoke(cli.commands, ["generate", str(folder), "--prompt", "Hello", "--output", "plain"])
+    assert found.exit_code == ExitCode.OUT_OF_MEMORY
+    assert "not enough memory" in found.output.lower()
 
 
 def test_no_pass_follows_the_last_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

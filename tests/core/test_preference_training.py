@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.core.trainer_process import TINY, run
 from tests.core.training import (
     build_trainer,
     copy_weights,
@@ -118,6 +119,20 @@ def test_full_tuning_keeps_the_reference_of_the_first_start(tmp_path: Path) -> N
     with pytest.raises(TraindeckError) as error:
         again.set_up()
     assert error.value.code == "resume.no_reference"
+
+
+def test_a_new_run_from_an_older_checkpoint_has_the_reference_of_the_first(tmp_path: Path) -> None:
+    data = ("--data", str(preference_file(tmp_path, labelled=False)))
+    options = ("--objective", "dpo", "--save-steps", "2", "--keep-last", "9", "--max-steps", "4", *data)
+    first = run(tmp_path, "train", *TINY, *options, "--run-dir", "first")
+    assert first.code == 0, first.stderr
+    older = tmp_path / "first" / "checkpoints" / "step-00000002"
+    branch = run(tmp_path, "train", "--resume", str(older), "--run-dir", "branch")
+    assert branch.code == 0, branch.stderr
+    losses_of = [[event.loss for event in one.events_of(protocol.Step) if event.step > 2] for one in (first, branch)]
+    assert losses_of[0] == losses_of[1]
+    (file,) = (tmp_path / "branch").glob("reference-train.npy")
+    assert file.read_bytes() == (tmp_path / "first" / file.name).read_bytes()
 
 
 def test_the_reference_of_answers_to_other_prompts_is_kept_with_packing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.core.trainer_process import TINY, environment, text_file
+from tests.core.training import pairs_file
 
 Points = dict[tuple[str, int], float]  # (name, step) → value
 PREFIXES: Final = {"step": "train", "eval": "eval", "performance": "performance", "done": "done"}
@@ -163,3 +164,20 @@ def test_mlflow_stores_each_step_once(run: Path) -> None:
     sample = next(iter(read_events(run, "sample")))
     (file,) = home.glob(f"mlflow/*/artifacts/sample/1/{sample['step']:08d}.txt")
     assert sample["text"] in file.read_text(encoding="utf-8")
+
+
+def test_rewards_and_their_parts_are_stored(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    rewards = ("--rewards", r"regex:^\d+$", "--rewards", "0.5*length:-4", "--rollout-max-new-tokens", "4")
+    objective = ("--objective", "grpo", "--group-size", "2", *rewards, "--use-mlflow")
+    data = str(pairs_file(tmp_path))
+    train(tmp_path, *TINY, *objective, "--max-steps", "2", "--data", data, "--run-dir", "runs/rewards")
+    client = MlflowClient(f"sqlite:///{(tmp_path / 'mlflow.db').as_posix()}")
+    (experiment,) = [one for one in client.search_experiments() if one.name == "traindeck"]
+    (stored,) = client.search_runs([experiment.experiment_id])
+    last = read_events(tmp_path / "runs" / "rewards", "rollouts")[-1]
+    scores = last["scores"]
+    assert stored.data.metrics["rollouts/reward"] == last["reward"]
+    assert stored.data.metrics["rollouts/scores/length:-4"] == scores["length:-4"]
+    assert stored.data.metrics["rollouts/scores/regex:__d__"] == scores[r"regex:^\d+$"]

@@ -59,15 +59,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start_supervised(
-    home: Path, name: str, *faults: str, restarts: int = 3, delay_s: float = 0.1, steps: int = STEPS
+    home: Path, name: str, *faults: str, restarts: int = 3, delay_s: float = 0.1, steps: int = STEPS, resume: str = ""
 ) -> subprocess.Popen[bytes]:
-    """Start a supervised run with one fault per start: `STEP:crash`, `:cuda`, `:exit` or `:other`."""
+    """Start a supervised run with one fault per start: `STEP:crash`, `:cuda`, `:exit` or `:other`. `resume`: name of a
+    checkpoint of the run."""
     faults_file = home / f"{name.replace('/', '-')}.faults"
     faults_file.write_text(" ".join(faults))
     path = os.pathsep.join((str(home / "site"), str(ROOT)))
     variables = {"PYTHONPATH": path, "FAULTS": str(faults_file), "DELAY_S": str(delay_s)}
     options = ["--restarts", str(restarts), "--max-steps", str(steps)]
-    arguments = ["train", *ARGUMENTS, *options, "--data", str(home / "文本 text.txt"), "--run-dir", name]
+    where = ["--resume", str(home / "runs" / name / "checkpoints" / resume)] if resume else ["--run-dir", name]
+    arguments = ["train", *ARGUMENTS, *options, "--data", str(home / "文本 text.txt"), *where]
     return subprocess.Popen(
         [sys.executable, "-m", "trainer_core", *arguments],
         stdin=subprocess.DEVNULL,
@@ -95,6 +97,16 @@ def read_hello(process: subprocess.Popen[bytes], last: type = protocol.Step) -> 
             break
     assert hello is not None
     return hello
+
+
+def test_a_restart_after_the_resume_of_a_checkpoint_continues_with_a_later_one(home: Path) -> None:
+    assert finish(start_supervised(home, "named", "5:other")).code != 0
+    checkpoint = max((home / "runs" / "named" / "checkpoints").iterdir()).name
+    resumed = finish(start_supervised(home, "named", "10:crash", resume=checkpoint))
+    assert resumed.code == 0, resumed.stderr
+    hellos = resumed.events_of(protocol.Hello)
+    assert {Path(hello.run_dir).name for hello in hellos} == {"named"}
+    assert [hello.resumed_from_step for hello in hellos] == [int(checkpoint[-8:]), 8]
 
 
 def test_a_run_restarted_after_failures_equals_an_uninterrupted_run(home: Path) -> None:

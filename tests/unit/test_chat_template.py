@@ -17,7 +17,7 @@ from tests.unit.model_folders import FAMILIES, load_codec, load_transformers, mo
 from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing import conversations, tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig
+from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig, read_new_tokens
 from trainer_core.messages import TraindeckError
 
 CHATS: list[list[Turn]] = [
@@ -406,6 +406,20 @@ def test_a_model_without_a_template_uses_chatml(tmp_path: Path) -> None:
     assert missing == [conversations.IM_START, conversations.IM_END]
     text = codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False)
     assert text == "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_checkpoints_name_the_tokens_that_the_base_model_does_not_know(tmp_path: Path) -> None:
+    """Prepared data, and then a checkpoint, are written by a codec that was read."""
+    codec, missing = tokenizer.load_user_tokenizer(
+        model_folder(tmp_path / "base", "llama3", chat_template=None) / "tokenizer.json"
+    )
+    for name in ("prepared", "checkpoint"):
+        folder = tmp_path / name
+        folder.mkdir()
+        codec.tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_bytes(codec.config_json("sft"))
+        codec = Codec.load(folder / "tokenizer.json")
+        assert list(read_new_tokens(folder)) == missing != []
 
 
 @pytest.mark.parametrize(

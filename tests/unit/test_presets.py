@@ -143,6 +143,12 @@ def test_a_preset_inherits_values(tmp_path: Path) -> None:
     assert presets.load("derived", tmp_path).knobs == {"batch_size": 8, "n_layers": 6}
 
 
+def test_a_preset_replaces_automatic_sequences_and_steps_as_the_command_line_does(tmp_path: Path) -> None:
+    write_preset(tmp_path, "base", "knobs: {batch_size: auto, max_steps: 100}")
+    write_preset(tmp_path, "derived", "extends: base\nknobs: {batch_size: 4, max_epochs: 3}")
+    assert presets.load("derived", tmp_path).knobs == {"batch_size": 4, "max_epochs": 3}
+
+
 def test_a_cycle_of_presets_is_rejected(tmp_path: Path) -> None:
     write_preset(tmp_path, "a", "extends: b")
     write_preset(tmp_path, "b", "extends: a")

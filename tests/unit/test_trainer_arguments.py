@@ -67,10 +67,11 @@ def test_an_invalid_value_is_rejected() -> None:
         command_line.train_arguments(None, {"batch_size": 0})
 
 
+@pytest.mark.parametrize("prompts", [["a b", "-c"], []])
 def test_the_trainer_parses_the_arguments_to_the_same_configuration(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, prompts: list[str]
 ) -> None:
-    changed = {"batch_size": 3, "qk_norm": True, "learning_rate": 1 / 3000, "sample_prompts": ["a b", "-c"]}
+    changed = {"batch_size": 3, "qk_norm": True, "learning_rate": 1 / 3000, "sample_prompts": prompts}
     data, preset = [str(tmp_path / "数据 集" / "a&b.txt")], presets.load("quickstart")
     arguments = command_line.train_arguments(preset, changed, data)
     parsed: list[dict[str, Any]] = []
@@ -84,6 +85,21 @@ def test_the_trainer_parses_the_arguments_to_the_same_configuration(
     assert run_plan.build_config(parsed[0]) == config.resolve(
         [preset.layer(), ConfigLayer("form", {**changed, "data": data})]
     )
+
+
+def test_files_of_settings_do_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "模式.json").write_text("{}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    flags: dict[str, Any] = {
+        "preset": None, "config_file": None, "data": [".."], "objective": "grpo",
+        "rewards": ["exact", "-0.5 * json-schema:模式.json"],
+    }  # fmt: skip
+    built = run_plan.build_config(flags)
+    assert built.data == [str(tmp_path / "a")]
+    assert built.rewards == ["exact", f"-0.5 * json-schema:{tmp_path / 'a' / 'b' / '模式.json'}"]
+    flags = {"preset": None, "config_file": None, "deepspeed_config": "ds.json", "parallel": "deepspeed"}
+    assert run_plan.build_config(flags).deepspeed_config == str(tmp_path / "a" / "b" / "ds.json")
 
 
 SPECIAL_ARGUMENTS = [

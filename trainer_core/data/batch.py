@@ -22,8 +22,8 @@ from trainer_core.models.attention import CuSeqlens
 IGNORE_INDEX: Final = -100
 PADDING_SEGMENT: Final = -1  # in `Batch.segments`
 ReferenceLogps = npt.NDArray[np.float32]
-"""Log-probabilities under the reference model: a row per sequence, of its documents; in the last column of `mismatched`,
-which has one per sequence."""
+"""Log-probabilities under the reference model: a row per sequence, of its documents, and in the last column of
+`mismatched`, which has one per sequence."""
 
 
 @dataclass(frozen=True, slots=True)

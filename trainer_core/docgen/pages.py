@@ -170,8 +170,9 @@ def protocol_schema() -> dict[str, Any]:
 
 _KNOBS_INTRODUCTION: Final = """\
 Each can be given as a flag, under the same name (with underscores) in a YAML file for `--config`, and in a
-preset. Order: defaults, then the preset, then the file, then flags. `--no-NAME` turns a yes/no setting off.
-**Bold** settings are in the window's short form; the others are under Advanced. The effect on memory and
+preset. Order: defaults, then the preset, then the file, then flags. `--no-NAME` turns a yes/no setting off; an empty
+text (`--rewards ""`) replaces a list by an empty one. **Bold** settings are in the window's short form; the others
+are under Advanced. The effect on memory and
 speed (tokens a second) is that of a higher value, or of a switch that is on.
 """
 

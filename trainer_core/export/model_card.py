@@ -89,7 +89,8 @@ def _facts(
     info, counters = checkpoint_dir.read_info(checkpoint), state.get("counters")
     counters = counters if isinstance(counters, dict) else {}
     seconds, loss = counters.get("seconds"), info.eval_loss if info is not None else None
-    accuracy = info.eval_reward if info is not None else None
+    reward, is_rewarded = info.eval_reward if info is not None else None, knobs.get("objective") == "grpo"
+    is_likelihood = reward is None or is_rewarded  # else the loss is that of preferences
     architectures, width = config.get("architectures"), config.get("hidden_size")
     tables = {
         "training": {
@@ -106,8 +107,9 @@ def _facts(
         },
         "losses": {
             "eval_loss": _number(loss, ".4f"),
-            "perplexity": None if loss is None or loss > 50 or accuracy is not None else f"{math.exp(loss):.2f}",
-            "reward_accuracy": _number(accuracy, ".1%"),
+            "perplexity": f"{math.exp(loss):.2f}" if is_likelihood and loss is not None and loss <= 50 else None,
+            "reward": _number(reward, ".4f") if is_rewarded else None,
+            "reward_accuracy": None if is_rewarded else _number(reward, ".1%"),
             "best_loss": _number(counters.get("best_loss"), ".4f"),
         },
         "model": {

@@ -1,7 +1,7 @@
 """Reward functions: each scores an answer from 0 to 1.
 
-Rewards of the whole answer (exact, number, format, json-schema) are 0 for an answer that was cut off. Those that compare
-with a reference or a schema leave out the reasoning.
+Rewards of the whole answer (exact, number, format, json-schema) are 0 for an answer that was cut off. Those that
+compare with a reference or a schema leave out the reasoning.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from trainer_core.messages import TraindeckError
@@ -60,6 +61,17 @@ def load_rewards(settings: Sequence[str]) -> Rewards:
     if not settings:
         raise TraindeckError("config.no_rewards")
     return Rewards([_read(setting) for setting in settings])
+
+
+def with_absolute_files(settings: Sequence[str]) -> list[str]:
+    """The settings with files that do not depend on the current folder."""
+    found = [(setting, _SETTING.fullmatch(setting)) for setting in map(str.strip, settings)]
+    return [
+        f"{setting[: match.start('value')]}{Path(match['value']).absolute()}"
+        if match is not None and match["kind"] == "json-schema"
+        else setting
+        for setting, match in found
+    ]
 
 
 def _read(setting: str) -> Reward:

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,9 @@ _METRIC_PREFIXES: Final = {
     protocol.Performance: "performance",
     protocol.Rollouts: "rollouts",
 }
+
+
+_NOT_IN_NAMES: Final = re.compile(r"[^\w .:-]")  # of metrics in MLflow; a reward may be a regular expression
 
 
 def main(name: str, run: RunDir, first_step: int, lines: BinaryIO, output: BinaryIO) -> None:
@@ -127,7 +131,7 @@ def _flatten(prefix: str, part: msgspec.Struct) -> dict[str, float]:
         if isinstance(value, msgspec.Struct):
             found |= _flatten(f"{prefix}/{name}", value)
         elif isinstance(value, dict):
-            found |= {f"{prefix}/{name}/{key}": number for key, number in value.items()}
+            found |= {f"{prefix}/{name}/{_NOT_IN_NAMES.sub('_', key)}": number for key, number in value.items()}
         elif isinstance(value, int | float) and name not in _EXCLUDED_FIELDS:
             found[f"{prefix}/{name}"] = float(value)
     return found

@@ -21,8 +21,8 @@ from trainer_core.trackers import TITLES
 from trainer_core.wire import EventDispatcher, StreamSink
 
 _LOGGED_EVENTS: Final = (
-    protocol.Step, protocol.Performance, protocol.Eval, protocol.Hardware, protocol.Sample, protocol.BadStep,
-    protocol.Done,
+    protocol.Step, protocol.Performance, protocol.Eval, protocol.Rollouts, protocol.Hardware, protocol.Sample,
+    protocol.BadStep, protocol.Done,
 )  # fmt: skip
 _CLOSE_TIMEOUT_S: Final = 15.0  # of the trainer; the upload continues without it
 _MODULES: Final = {"mlflow": ("mlflow", "sqlalchemy", "alembic")}  # others: of their own name

@@ -29,7 +29,7 @@ from trainer_core.system.hardware_monitor import HardwareMonitor
 from trainer_core.system.keep_awake import prevent_sleep
 from trainer_core.system.pause_conditions import monitor_external_usage, scheduled_pause
 from trainer_core.trackers import sink
-from trainer_core.train import checkpoint_writer, deepspeed_config, run_fingerprint
+from trainer_core.train import checkpoint_writer, deepspeed_config, reference, run_fingerprint
 from trainer_core.train.advice.advisor import Advisor
 from trainer_core.train.device import (
     Precision,
@@ -186,6 +186,8 @@ def _apply_base_model(config: Config, context: RunContext, plan: RunPlan, source
 def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, str]]]:
     """The checkpoint to continue from (None: start from the beginning), and newer damaged ones with the reason."""
     if plan.checkpoint is not None:
+        if plan.checkpoint.parent != plan.run.checkpoints:
+            reference.copy_files(plan.checkpoint.parent.parent, plan.run.path)
         return checkpoint_writer.copy_checkpoint(plan.run, plan.checkpoint), []
     if not plan.resume:
         return None, []

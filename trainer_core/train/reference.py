@@ -53,6 +53,13 @@ def write(path: Path, logps: ReferenceLogps) -> None:
         files.write_atomic(path, content.getvalue())
 
 
+def copy_files(run: Path, target: Path) -> None:
+    """Copy the files of a run to another one that continues from a checkpoint of it."""
+    for path in run.glob(FILE.format(split="*")):
+        with files.translate_os_errors(target):
+            files.write_atomic(target / path.name, path.read_bytes())
+
+
 class ReferencePass:
     """Computes the log-probabilities of all sequences of a split, on all ranks."""
 
@@ -98,9 +105,10 @@ class ReferencePass:
             batch = next(batches, None)
             found = self._logps(None if batch is None else batch.to(self._device), data)
             if batch is not None:
-                documents = found.shape[1] - (batch.mismatched is not None)
-                values[list(batch.sample_ids), :documents] = found[:, :documents]
-                values[list(batch.sample_ids), documents - found.shape[1] :] = found[:, documents:]
+                rows, others = list(batch.sample_ids), int(batch.mismatched is not None)
+                values[rows, : found.shape[1] - others] = found[:, : found.shape[1] - others]
+                if others:
+                    values[rows, -1] = found[:, -1]
             self._context.progress("evaluating", min(done + ranks, total), total, "batches")
         return values
 

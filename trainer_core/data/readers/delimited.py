@@ -15,8 +15,8 @@ _SEPARATORS: Final = (";", "\t", ",")  # alternatives, e.g. of Excel
 
 
 def read_csv(file: FileInput) -> Iterator[tuple[str, Row | str]]:
-    """Rows below the header, the first line that is not blank. The usual separator (comma, of `tsv` tab), or another one
-    that the header contains.
+    """Rows below the header, the first line that is not blank. The usual separator (comma, of `tsv` tab), or another
+    one that the header contains.
     """
     max_length = MAX_ROW_BYTES // 2  # characters; the csv module and Python need 4 bytes each for one
     too_long = f"longer than {max_length >> 20} million characters"

@@ -88,6 +88,7 @@ def read_config(path: Path) -> TokenizerConfig:
         end_of_text=str(ours.get("end_of_text", "")),
         now=now,
         thinking=thinking if (thinking := ours.get("thinking")) in ("keep", "drop") else "auto",
+        new_tokens=_new_tokens(ours),
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
     )
@@ -95,7 +96,7 @@ def read_config(path: Path) -> TokenizerConfig:
 
 def read_new_tokens(folder: Path) -> dict[str, int]:
     """Tokens, with ids, that the base model of prepared data was not trained on."""
-    return dict(_traindeck_fields(_read_json(folder / CONFIG_FILE)).get("new_tokens", {}))
+    return _new_tokens(_traindeck_fields(_read_json(folder / CONFIG_FILE)))
 
 
 def read_task(folder: Path) -> Task:
@@ -117,6 +118,12 @@ def is_chat(folder: Path) -> bool:
 def _traindeck_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     found = config.get("traindeck")
     return found if isinstance(found, dict) else {}
+
+
+def _new_tokens(ours: Mapping[str, Any]) -> dict[str, int]:
+    found = ours.get("new_tokens")
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {token: number for token, number in pairs if isinstance(number, int)}
 
 
 def _named_tokens(values: Any) -> dict[str, str]:
