@@ -60,6 +60,16 @@ def test_a_missing_folder_has_no_runs(tmp_path: Path) -> None:
     assert RunHistory(tmp_path / "none").refresh() == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="creating links needs a privilege")
+def test_a_folder_that_cannot_be_read_does_not_hide_other_runs(tmp_path: Path) -> None:
+    unreadable = tmp_path / "lost+found"
+    unreadable.symlink_to("a" * 300)  # raises OSError when it is read, for root too
+    make_run(tmp_path, "a", 1.0)
+    assert [run.name for run in RunHistory(tmp_path).refresh()] == ["a"]
+    assert [run.name for run in run_dir.list_runs(tmp_path)] == ["a"]
+    assert RunHistory(tmp_path).get(unreadable) is None
+
+
 def test_an_unchanged_run_is_not_read_again(tmp_path: Path, read_runs: list[Path]) -> None:
     first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
     history = RunHistory(tmp_path)
