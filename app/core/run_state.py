@@ -125,7 +125,6 @@ class RunStateMachine:
         self.killed = False
         self._is_remote = False
         self._training_time = TrainingTime()
-        self._previous_elapsed_s = 0.0  # part of elapsed_s: earlier processes
         self._now = 0.0
         self._stop_requested_at: float | None = None
         self._deadline: float | None = None
@@ -195,7 +194,7 @@ class RunStateMachine:
         self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
         self._is_remote = event.is_remote
         self._training_time = event.training_time
-        self.elapsed_s = self._previous_elapsed_s = event.training_time.seconds
+        self.elapsed_s = event.training_time.seconds
         self._now = now
 
     def _on_hello(self, event: protocol.Hello) -> None:
@@ -204,9 +203,7 @@ class RunStateMachine:
         self.last_error = self.done = None  # of the trainer before, on another machine
         max_steps = event.config.get("max_steps")
         self.total_steps = max_steps if isinstance(max_steps, int) else 0
-        before = self._previous_elapsed_s
-        self._previous_elapsed_s = self._training_time.seconds_at_step(event.resumed_from_step)
-        self.elapsed_s += self._previous_elapsed_s - before  # steps that are repeated do not count twice
+        self.elapsed_s = self._training_time.seconds_at_step(event.resumed_from_step)  # without repeated steps
         if event.resumed_from_step is not None:
             self.step, self.has_checkpoint = event.resumed_from_step, True
         if self._stop_requested_at is None:  # a restarted trainer does not undo a requested stop

@@ -104,6 +104,22 @@ def test_elapsed_time_of_a_resumed_run_excludes_the_start_of_its_process() -> No
     assert machine.elapsed_s == 13.0
 
 
+def test_elapsed_time_excludes_steps_that_a_restarted_trainer_on_another_machine_repeats() -> None:
+    training_time, machine = TrainingTime(), RunStateMachine()
+    machine.feed(ProcessStarted("runs/here", training_time=training_time, is_remote=True), 0.0)
+    elapsed_s = []
+    for event in (
+        hello(0.0), checkpoint(100, 3600.0), step(101, 3660.0),
+        hello(3670.0, resumed_from_step=100), checkpoint(200, 7270.0),
+        hello(7280.0, resumed_from_step=200), step(201, 7300.0),
+    ):  # fmt: skip
+        training_time.add(event)
+        machine.feed(event, event.t)
+        elapsed_s.append(machine.elapsed_s)
+        assert machine.elapsed_s == training_time.seconds
+    assert elapsed_s == [0.0, 3600.0, 3660.0, 3600.0, 7200.0, 7200.0, 7220.0]
+
+
 def test_a_pause_is_pending_until_the_trainer_has_paused() -> None:
     machine = training_machine()
     assert machine.can_pause
