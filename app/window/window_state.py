@@ -35,7 +35,7 @@ def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -
     """Store form, pages and geometry. Invalid values are not stored."""
     settings.preset = form.preset.name
     settings.data = form.data
-    settings.values = {} if form.invalid_knobs else form.changes()
+    settings.values = form.valid_changes()
     settings.geometry = encode_state(window.saveGeometry())
     window.save_state(settings)
     save_layout(settings, "main", window.splitter)

@@ -198,3 +198,12 @@ def test_the_form_is_restored_at_the_next_start(make_window: MakeWindow, tmp_pat
     assert second.form.preset.name == "cpu"
     assert second.form.data == [str(tmp_path / "mine.txt")]
     assert second.form.changes() == {"batch_size": 3}
+
+
+def test_valid_changes_are_restored_beside_an_invalid_one(make_window: MakeWindow, qtbot: QtBot) -> None:
+    first = make_window()
+    type_into(qtbot, main_field(first, "learning_rate"), "0.0007")
+    type_into(qtbot, main_field(first, "batch_size"), "")
+    assert first.form.invalid_knobs == ["batch_size"]
+    first.window.close()
+    assert make_window().form.changes() == {"learning_rate": 0.0007}

@@ -255,6 +255,10 @@ class SetupForm(QObject):
         """Values that differ from the preset. Call only while `invalid_knobs` is empty."""
         return {name: self.value(name) for name in form_knobs() if self.is_changed(name)}
 
+    def valid_changes(self) -> dict[str, Any]:
+        """Like `changes`, without invalid values."""
+        return {name: self.value(name) for name in form_knobs() if self.is_changed(name) and self.is_valid(name)}
+
     def values(self) -> dict[str, Any]:
         """Values of the preset, with the changes. Call only while `invalid_knobs` is empty."""
         return {**self.preset.knobs, **self.changes()}
