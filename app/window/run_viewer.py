@@ -63,7 +63,8 @@ class RunViewer(QObject):
     def resume(self, path: Path) -> None:
         """Display a run, and resume it as soon as it is loaded."""
         self.open(path)
-        self._resume_when_opened = self.record is not None and self._active_run.can_start
+        is_opened = self.viewed_run is not None and self.viewed_run.summary.path == path
+        self._resume_when_opened = is_opened and self._active_run.can_start
 
     def open(self, path: Path) -> None:
         """Display a run."""

@@ -94,6 +94,18 @@ def test_an_interrupted_run_can_be_resumed(make_window: MakeWindow, qtbot: QtBot
     assert len(controller.active_run.record.samples) > 0  # samples before the interruption
 
 
+def test_resuming_a_missing_run_does_not_resume_the_displayed_one(
+    make_window: MakeWindow, qtbot: QtBot, home: Path
+) -> None:
+    write_run(home / "runs" / "long", "a6000", ["D:/a.parquet"], steps=20_000, every=1, done=False)
+    controller = make_window("echo")
+    controller.open_run(home / "runs" / "long")
+    controller.resume_run(home / "runs" / "missing")
+    assert "There is no run" in controller.window.banners.contents[0].format_text()
+    wait_until_loaded(qtbot, controller)
+    assert controller.active_run.machine.state is RunState.IDLE
+
+
 def test_closing_an_earlier_run_shows_the_current_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     write_runs(home)
     controller = make_window()
