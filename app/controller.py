@@ -93,6 +93,7 @@ class Controller(QObject):
         self._close_controller = CloseController(
             window, self.active_run, self.queue_controller, self.desktop_status, self._close
         )
+        self._close_controller.cancelled.connect(self._cancel_restart)
         self.help_controller = HelpController(window, self._settings_store.path, self._shown_run_path)
         self.help_controller.restart_requested.connect(self._restart)
         self.notifier = Notifier(window, self.active_run, self.desktop_status, self._settings)
@@ -144,6 +145,9 @@ class Controller(QObject):
     def _restart(self, arguments: list[str]) -> None:
         self.restart_arguments = arguments
         self.window.close()
+
+    def _cancel_restart(self) -> None:
+        self.restart_arguments = None
 
     def _build_welcome_page(self) -> None:
         from app.pages.welcome.page import WelcomePage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMessageBox, QSystemTrayIcon
 
@@ -17,6 +17,8 @@ from app.window.main_window import MainWindow
 
 class CloseController(QObject):
     """`close` saves the settings and closes without asking."""
+
+    cancelled = Signal()  # the window stays open, or in the tray
 
     def __init__(
         self,
@@ -68,10 +70,12 @@ class CloseController(QObject):
         cancel = box.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
         box.setDefaultButton(cancel)
         box.setEscapeButton(cancel)
+        box.rejected.connect(self.cancelled)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
     def _keep_in_tray(self) -> None:
+        self.cancelled.emit()
         if not self._active_run.machine.is_active and not self._queue.will_start_next:
             return  # it ended while the dialog was open: without a tray icon, the window could not be shown again
         QGuiApplication.setQuitOnLastWindowClosed(False)

@@ -214,6 +214,38 @@ def test_a_run_continues_in_the_tray_until_it_ends(
     assert controller.active_run.machine.state is RunState.STOPPED
 
 
+@pytest.mark.parametrize(
+    ("answer", "arguments"),
+    [
+        ("Cancel", None),
+        ("Continue in the tray", None),
+        ("", None),
+        ("Stop and save", ["setup", "--back", "--open"]),
+    ],
+)
+def test_a_restart_that_is_cancelled_does_not_follow_a_later_close(
+    make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, answer: str, arguments: list[str] | None
+) -> None:
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    controller = make_window("echo")
+    controller.help_controller.ask_to_undo_update()
+    start(qtbot, controller)
+    wait_for_state(qtbot, controller, RunState.TRAINING)
+    update = controller.window.findChild(QMessageBox, "undoUpdate")
+    assert update is not None
+    click(qtbot, buttons(update)["Undo and restart"])
+    box = question(controller)
+    if answer:
+        click(qtbot, buttons(box)[answer])
+    else:
+        box.close()
+    controller.active_run.process.send(protocol.Stop())
+    wait_for_state(qtbot, controller, RunState.STOPPED)
+    controller.window.close()
+    assert not controller.window.isVisible()
+    assert controller.restart_arguments == arguments
+
+
 def test_the_end_of_a_run_with_a_checkpoint_offers_a_chat_with_its_model(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
     bar = controller.window.finished_run_bar
