@@ -564,6 +564,42 @@ def test_the_suggested_file_is_named_after_the_run_in_the_last_used_folder(
     second.reject()
 
 
+@pytest.mark.parametrize(
+    ("kind", "typed", "written"),
+    [("png", "lr0.001-loss", "lr0.001-loss.png"), ("csv", "loss.txt", "loss.txt.csv"), ("png", "a.PNG", "a.PNG")],
+)
+def test_a_missing_suffix_of_the_format_is_appended(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path, kind: str, typed: str, written: str
+) -> None:
+    show(qtbot, page, build_store())
+    page.charts["loss"].action_requested.emit(f"save_{kind}")
+    [dialog] = page.findChildren(QFileDialog)
+    dialog.fileSelected.emit(str(tmp_path / typed))
+    dialog.reject()
+    finish(exporter)
+    [path] = tmp_path.iterdir()
+    assert path.name == written
+    assert path.read_bytes().startswith(b"\x89PNG" if kind == "png" else b"\xef\xbb\xbf")
+
+
+def test_a_file_is_not_replaced_without_a_question_after_its_suffix_was_appended(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
+) -> None:
+    show(qtbot, page, build_store())
+    earlier = tmp_path / "lr0.001-loss.png"
+    earlier.write_bytes(b"earlier")
+    page.charts["loss"].action_requested.emit("save_png")
+    [first] = page.findChildren(QFileDialog)
+    first.fileSelected.emit(str(tmp_path / "lr0.001-loss"))
+    first.reject()
+    finish(exporter)
+    assert earlier.read_bytes() == b"earlier"
+    second = next(dialog for dialog in page.findChildren(QFileDialog) if dialog is not first)
+    assert second.isVisible()
+    assert Path(second.selectedFiles()[0]) == earlier
+    second.reject()
+
+
 def test_a_failed_export_shows_a_banner(
     qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -49,17 +50,27 @@ class PlotExportController(QObject):
         else:
             self._ask_file(name, "png" if action == "save_png" else "csv")
 
-    def _ask_file(self, name: str, kind: str) -> None:
+    def _ask_file(self, name: str, kind: str, suggested: Path | None = None) -> None:
         """Open a dialog without blocking."""
         filters = {"png": tr("plots.png_filter"), "csv": tr("plots.csv_filter")}
-        file_name = name.replace(".", "-").replace("_", "-")
-        suggested = self._folder / f"{'-'.join(filter(None, (self._page.run_name, file_name)))}.{kind}"
+        if suggested is None:
+            file_name = name.replace(".", "-").replace("_", "-")
+            suggested = self._folder / f"{'-'.join(filter(None, (self._page.run_name, file_name)))}.{kind}"
         dialog = QFileDialog(self._page, tr("plots.save_plot"), str(suggested), filters[kind])
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(kind)
-        dialog.fileSelected.connect(lambda path: self.save(name, Path(path)))
+        dialog.fileSelected.connect(lambda path: self._on_file_selected(name, kind, Path(path)))
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
+
+    def _on_file_selected(self, name: str, kind: str, path: Path) -> None:
+        """Save a plot. The dialog appends the suffix only to names without a dot."""
+        if path.suffix.lower() == f".{kind}":
+            self.save(name, path)
+        elif os.path.exists(path := path.with_name(f"{path.name}.{kind}")):  # noqa: PTH110 - never raises
+            self._ask_file(name, kind, path)  # the dialog has not asked whether to replace this file
+        else:
+            self.save(name, path)
 
     def save(self, name: str, path: Path) -> None:
         """Save a plot; the suffix selects the format."""
