@@ -15,7 +15,7 @@ from app.controller import Controller
 from app.core.evaluations import base_model_folder
 from app.pages.evaluate.page import EvaluatePage
 from app.services import desktop_shell
-from tests.gui.conftest import ROOT, MakeWindow, click
+from tests.gui.conftest import ROOT, MakeWindow, click, wait_until_loaded
 from tests.gui.model_folders import write_model
 from tests.gui.runs_page import add_run
 from tests.gui.test_gui_chat_real import question_file, train
@@ -135,6 +135,36 @@ def test_controls_that_cannot_be_used_say_why(make_window: MakeWindow, qtbot: Qt
     assert page.start.isEnabled()
     assert page.options.options.judge == "regex:^[0-9]+$"
     assert page.options.choice.selected_run == run
+
+
+@pytest.mark.parametrize("selects", [True, False])
+def test_the_displayed_run_is_selected_until_the_user_selects_another(
+    make_window: MakeWindow, qtbot: QtBot, home: Path, tmp_path: Path, selects: bool
+) -> None:
+    chosen, displayed, other = (add_run(home, name, age_s) for name, age_s in (("a", 10), ("b", 20), ("c", 30)))
+    checkpoints, moved = displayed / "checkpoints", tmp_path / "checkpoints"
+    checkpoints.rename(moved)
+    controller = make_window()
+    controller.open_run(displayed)
+    wait_until_loaded(qtbot, controller)
+    page = open_evaluate(qtbot, controller)
+    choice = page.options.choice
+    assert choice.selected_run == chosen  # the newest
+    if selects:
+        choice.checkpoint.setCurrentIndex(1)
+        choice.checkpoint.activated.emit(1)
+    expected = choice.selected_checkpoint if selects else checkpoints / "step-00000060"
+    moved.rename(checkpoints)
+    controller._refresh_runs()
+    qtbot.waitUntil(lambda: choice.run.findText("b") >= 0, timeout=10_000)
+    assert choice.selected_checkpoint == expected
+    controller.window.show_page("plots")
+    controller.window.show_page("evaluate")
+    assert choice.selected_checkpoint == expected
+    controller.open_run(other)
+    wait_until_loaded(qtbot, controller)
+    controller.window.show_page("evaluate")
+    assert choice.selected_run == other
 
 
 def test_a_stopped_evaluation_keeps_no_results(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:

@@ -52,9 +52,13 @@ class EvaluatePage(Page):
         self.open_folder = push_button("evaluateOpenFolder")
         self._found: list[tuple[Path, Evaluation]] = []  # evaluations of the selected run
         self._run: Path | None = None  # whose evaluations are listed
-        self._shown_run = self._applied_run = ""  # name of the run on display, and as it was selected here
+        self._shown_run = self._applied_run = ""  # name of the run on display, now and at the last selection here
+        self._follows_shown_run = True  # until the user selects or evaluates a checkpoint
         self._arrange()
         self.options.changed.connect(self._on_options)
+        choice = self.options.choice
+        for selected in (choice.run.activated, choice.checkpoint.activated, self.start.clicked):
+            selected.connect(self._keep_selection)
         self.start.clicked.connect(self._start)
         self.stop.clicked.connect(self.job.stop)
         self.job.changed.connect(self._refresh)
@@ -96,14 +100,19 @@ class EvaluatePage(Page):
         runs = [run.path for run in self._history.runs if run.checkpoints]
         self.options.choice.set_runs(runs, self._form.base_model if self._form.data else "")
         shown = next((path for path in runs if path.name == self._shown_run), None)
-        if shown is not None and self._applied_run != self._shown_run:
+        if shown is not None and self._follows_shown_run and self._applied_run != self._shown_run:
             self._applied_run = self._shown_run
             self.options.choice.select(shown, None)
         self._refresh()  # what blocks a run of the form may have changed
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
+        self._follows_shown_run |= self._applied_run != self._shown_run
         self.refresh_checkpoints()
+
+    def _keep_selection(self) -> None:
+        """Keep what the user selected until the page is shown again with another run on display."""
+        self._applied_run, self._follows_shown_run = self._shown_run, False
 
     def _on_options(self) -> None:
         if self.options.choice.selected_run != self._run:
