@@ -117,6 +117,20 @@ def test_closing_an_earlier_run_shows_the_current_run(make_window: MakeWindow, q
     assert controller.window.viewed_run_bar.isHidden()
 
 
+def test_the_plots_do_not_show_the_name_of_a_closed_run(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
+    write_runs(home)
+    controller = make_window()
+    plots = controller.window.plots
+    advice = plots.charts["loss"]._placeholder.text()
+    controller.open_run(home / "runs" / "done-run")
+    wait_until_loaded(qtbot, controller)
+    controller.window.runs.set_overlay_shown([home / "runs" / "晚间-长跑"], on=True)
+    qtbot.waitUntil(lambda: plots.run_names.summary() == "done-run; 晚间-长跑", timeout=10_000)
+    press_button(qtbot, controller, "backToCurrent")
+    assert (plots.run_names.summary(), plots.run_name) == ("晚间-长跑", "")
+    assert plots.charts["loss"]._placeholder.text() == advice
+
+
 def test_opening_a_folder_without_a_run_shows_an_error(make_window: MakeWindow, tmp_path: Path) -> None:
     controller = make_window()
     controller.open_run(tmp_path / "missing")

@@ -148,17 +148,17 @@ class PlotsPage(Page):
     def show_run(self, run: ShownRun) -> None:
         self.display(run.record.metrics, run.record.execution, run.name)
 
-    def display(self, store: MetricStore, execution: ExecutionInfo | None = None, name: str = "") -> None:
-        """Show the store, and the fast paths of the run in one line. `name`: the name of the run beside overlays.
-        Cheap if nothing changed."""
+    def display(self, store: MetricStore, execution: ExecutionInfo | None = None, name: str | None = None) -> None:
+        """Show the store, and the fast paths of the run in one line. `name`: the name of the run beside overlays, empty
+        if there is no run; None: unchanged. Cheap if nothing changed."""
         painter = self.painter
-        if name and name != painter.run_name:
-            painter.run_name = name
-            self._update_run_names()
-            self._update_chart_texts()  # the empty plots no longer advise to press Start
         if store is not painter.store:
             painter.store, painter.crosshair = store, None
             painter.invalidate()
+        if name is not None and name != painter.run_name:
+            painter.run_name = name
+            self._update_run_names()
+            self._update_chart_texts()  # only without a run, the empty plots advise to press Start
         if not self.isVisible():
             return
         self.tiles.display(store)
