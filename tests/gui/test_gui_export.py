@@ -169,6 +169,34 @@ def test_a_model_is_added_to_lm_studio_and_ollama(
         assert (target / "called").read_text().split() == ["create", "a-step-00000060-q8_0", "-f", "Modelfile"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the program is a shell script")
+def test_a_model_is_added_to_ollama_during_the_next_export(
+    make_window: MakeWindow, qtbot: QtBot, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "programs" / "ollama"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nwhile [ ! -e release ]; do sleep 0.05; done\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    add_run(home, "a")
+    page = open_export(qtbot, make_window(), tmp_path / "out")
+    replace_exporter(page, exporter_code(FAILED, 0))
+    click(qtbot, page.start)
+    qtbot.waitUntil(lambda: page.job.target is not None and not page.job.is_running, timeout=20_000)
+    target, messages = page.job.target, list[tuple[str, str]]()
+    assert target is not None
+    page.programs.message_ready.connect(lambda text, level: messages.append((text, level)))
+    click(qtbot, page.programs.ollama)
+    replace_exporter(page, "sys.stdin.readline()")
+    click(qtbot, page.start)
+    assert page.job.is_running
+    (target / "release").touch()
+    qtbot.waitUntil(lambda: len(messages) == 2, timeout=10_000)
+    text, level = messages[1]
+    assert "ollama run a-step-00000060-q8_0" in text
+    assert level == ""
+
+
 def test_closing_the_window_waits_for_the_export_to_clean_up(qtbot: QtBot, tmp_path: Path) -> None:
     partial = tmp_path / ".out.exporting-1"
     program = (

@@ -26,6 +26,7 @@ class ModelPrograms(TranslatableWidget):
         self._folder: Path | None = None
         self._copying = PoolTask(self)
         self._ollama = QProcess(self)
+        self._ollama_name = ""  # of the model that it adds
         self.title = label("muted")
         self.lm_studio, self.ollama = push_button("useInLmStudio"), push_button("useInOllama")
         self.open_folder = push_button("openExport")
@@ -96,7 +97,8 @@ class ModelPrograms(TranslatableWidget):
             self._update()
             return
         self._ollama.setWorkingDirectory(str(folder))
-        self._ollama.start(program, ["create", ollama_name(folder.name), "-f", MODELFILE])
+        self._ollama_name = ollama_name(folder.name)
+        self._ollama.start(program, ["create", self._ollama_name, "-f", MODELFILE])
         self.message_ready.emit(tr("export.adding"), "")
         self._update()
 
@@ -109,9 +111,8 @@ class ModelPrograms(TranslatableWidget):
 
     def _on_ollama_finished(self, code: int) -> None:
         self._update()
-        if code == 0 and self._folder is not None:
-            command = f"ollama run {ollama_name(self._folder.name)}"
-            self.message_ready.emit(tr("export.added_to_ollama", command=command), "")
+        if code == 0:
+            self.message_ready.emit(tr("export.added_to_ollama", command=f"ollama run {self._ollama_name}"), "")
             return
         lines = bytes(self._ollama.readAll().data()).decode("utf-8", "replace").strip().splitlines()
         reason = lines[-1] if lines else str(code)
