@@ -421,6 +421,23 @@ def test_a_model_folder_is_chosen_in_a_dialog(
     assert column.transcript.toPlainText().startswith("step-7, seed 0")
 
 
+def test_cancelling_the_choice_of_a_folder_keeps_the_checkpoint(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = checkpoint(write_models("text"), "text", 1)
+    _, page = open_page(make_window, qtbot)
+    column, session = page.columns[0], page.models.all_sessions[0]
+    column.checkpoint.setCurrentIndex(column.checkpoint.count() - 1)
+    column.checkpoint.activated.emit(column.checkpoint.currentIndex())
+    assert session.checkpoint == older
+    chosen = column.checkpoint.currentText()
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: "")
+    column.run.setCurrentIndex(column.run.count() - 1)
+    column.run.activated.emit(column.run.currentIndex())
+    assert session.checkpoint == older
+    assert (column.run.currentText(), column.checkpoint.currentText()) == ("text", chosen)
+
+
 def test_a_checkpoint_of_the_run_in_training_is_saved_and_used(
     make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,8 +73,11 @@ class ModelColumn(TranslatableWidget):
         if path == _CHOOSE_FOLDER:
             start = str(self._session.run.parent if self._session.is_folder and self._session.run else Path.home())
             folder = QFileDialog.getExistingDirectory(self, tr("setup.model_choose_folder"), start)
-            path = Path(folder) if folder else self._session.run
-            self._listed = None  # selects the current model again
+            if not folder:
+                self._listed = None
+                self._list_choices(self._session)  # selects the current model again
+                return
+            path = Path(folder)
         self.chosen.emit(path, None)
 
     def _copy(self) -> None:
