@@ -497,6 +497,28 @@ def test_a_corrected_answer_becomes_data_of_the_next_run(
     assert not bar.isVisible()
 
 
+def test_undoing_a_correction_of_an_earlier_conversation_changes_no_conversation(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat")
+    controller, page = open_page(make_window, qtbot, "chat")
+    generate(controller, qtbot, "1 加 1？")
+    correct_newest(qtbot, controller, "Two.")
+    [stored] = stored_conversations()
+    before = stored.read_bytes()
+    click(qtbot, page.new)
+    click(qtbot, page.corrections.buttons["undoCorrection"])
+    assert page.corrections.path.read_text(encoding="utf-8") == ""
+    assert stored_conversations() == [stored]
+    assert stored.read_bytes() == before
+    generate(controller, qtbot, "2？")
+    assert len(stored_conversations()) == 2
+
+
+def stored_conversations() -> list[Path]:
+    return list((Path(os.environ["TRAINDECK_CONFIG_DIR"]) / "conversations").iterdir())
+
+
 def correct_newest(qtbot: QtBot, controller: Controller, answer: str) -> None:
     """Correct the newest answer in the dialog."""
     click(qtbot, controller.window.chat.columns[0].correct)
@@ -542,7 +564,7 @@ def test_conversations_are_kept_reopened_and_deleted(
     assert (dialog.list.count(), session.turns) == (0, [])
     dialog.reject()
     generate(controller, qtbot, "Line")
-    assert list((Path(os.environ["TRAINDECK_CONFIG_DIR"]) / "conversations").iterdir()) == []
+    assert stored_conversations() == []
 
 
 def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels) -> None:

@@ -135,7 +135,7 @@ class CorrectionBar(InfoBar):
         self._on_changed()
 
     def _undo(self) -> None:
-        """Remove the last row, and restore the answer if it was corrected last in this window."""
+        """Remove the last row, and restore the answer if it was corrected last in the open conversation."""
         try:
             self._store.undo()
         except OSError as error:
@@ -145,6 +145,10 @@ class CorrectionBar(InfoBar):
             self._last.text, self._last.generated = self._last.generated, None
         self._last = None
         self._on_changed()
+
+    def forget_turn(self) -> None:
+        """Forget the turn of the last row, because its conversation is closed."""
+        self._last = None
 
     def _on_changed(self) -> None:
         self.refresh()

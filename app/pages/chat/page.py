@@ -276,6 +276,7 @@ class ChatPage(Page):
         for session in self.models.all_sessions:
             session.turns = []
         self._conversation = None
+        self.corrections.forget_turn()
         self._end_edit()
         self.prompt.clear()
         self.prompt.setFocus()
@@ -283,7 +284,8 @@ class ChatPage(Page):
 
     def _save_conversation(self) -> None:
         self.refresh()
-        if self._settings.keep_conversations and not self.models.are_busy:
+        has_turns = any(session.turns for session in self.models.sessions)
+        if has_turns and self._settings.keep_conversations and not self.models.are_busy:
             conversation = Conversation(self.system.toPlainText(), self.models.snapshot())
             try:
                 self._conversation = self._store.save(conversation, self._conversation)
