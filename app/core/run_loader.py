@@ -53,12 +53,19 @@ class RunRecord:
         self.training_time.add(event)
         self.advice.add(event, self.log.add(event))
         self.execution.add(event)
-        if isinstance(event, protocol.Sample):
+        if isinstance(event, protocol.Hello):
+            self._remove_repeated(-1 if event.resumed_from_step is None else event.resumed_from_step)
+        elif isinstance(event, protocol.Sample):
             self.samples.append(event)
         elif isinstance(event, protocol.Rollouts):
             self.rollouts.append(event)
         elif isinstance(event, protocol.Ready):
             self.ready = event
+
+    def _remove_repeated(self, step: int) -> None:
+        """Remove what a process that resumes from `step` repeats. The views compare the lists, so replace them."""
+        self.samples = [sample for sample in self.samples if sample.step <= step]
+        self.rollouts = deque((event for event in self.rollouts if event.step <= step), maxlen=_MAX_ROLLOUTS)
 
 
 class RunLoader(QObject):

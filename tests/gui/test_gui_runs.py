@@ -9,9 +9,10 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from tests.gui.conftest import MakeWindow, wait_for_state, wait_until_loaded
+from tests.gui.conftest import MakeWindow, replace_trainer, wait_for_state, wait_until_loaded
 from tests.gui.demo_run import write_run
 from tests.gui.runs_page import names, press_button
+from tests.gui.test_gui_resuming import RESUMED_TRAINER
 
 
 def write_runs(home: Path) -> None:
@@ -83,6 +84,7 @@ def test_a_run_whose_folder_is_moved_while_loading_is_closed(make_window: MakeWi
 def test_an_interrupted_run_can_be_resumed(make_window: MakeWindow, qtbot: QtBot, home: Path) -> None:
     write_runs(home)
     controller = make_window("echo")
+    replace_trainer(controller, home / "trainer.py", RESUMED_TRAINER)
     select_run(qtbot, controller, "done-run")
     assert not controller.window.runs.resume.isEnabled()
     select_run(qtbot, controller, "晚间-长跑")

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.pages.chat.samples_view import SamplesView
-from tests.events import rollouts
+from tests.events import hello, rollouts
 from tests.gui.conftest import MakeWindow, click, horizontal_extent
 from trainer_core.protocol import RewardedAnswer, Sample
 
@@ -49,6 +49,30 @@ def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) ->
         "def def-100",
     ]
     assert lines(page)[7] == "import os  3 samples, steps 100 to 300"
+
+
+def test_samples_that_a_resumed_trainer_repeats_replace_the_earlier_ones(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    record, page = controller.active_run.record, controller.window.chat.samples
+    controller.window.show_page("chat")
+    click(qtbot, controller.window.chat.modes["samples"])
+
+    def train(first_step: int, process: str) -> list[str]:
+        """Add samples and a rewarded answer from a step on. Returns the displayed texts, newest first."""
+        for step in range(first_step, 100, 20):
+            record.add(Sample(step=step, prompt="def ", text=f"{process}: {step}"))
+        answer = RewardedAnswer(prompt="5 + 5?", reference="10", text=f"{process}: 10", reward=1.0)
+        record.add(rollouts(90, samples=[answer]))
+        controller.render()
+        return [line[line.index(" ") :].strip() for line in lines(page) if " process: " in line]
+
+    record.add(hello())
+    assert train(20, "1st process") == [f"1st process: {text}" for text in (10, 80, 60, 40, 20)]
+    record.add(hello(resumed_from_step=50))
+    texts = train(60, "2nd process")
+    assert texts == ["2nd process: 10", "2nd process: 80", "2nd process: 60", "1st process: 40", "1st process: 20"]
+    record.add(hello())
+    assert train(20, "3rd process") == [f"3rd process: {text}" for text in (10, 80, 60, 40, 20)]
 
 
 def test_a_new_sample_does_not_move_the_visible_text(make_window: MakeWindow, qtbot: QtBot) -> None:

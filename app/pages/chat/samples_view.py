@@ -39,7 +39,7 @@ class SamplesView(TranslatableWidget):
         super().__init__()
         self._samples: Sequence[Sample] = ()
         self._rollouts: Sequence[Rollouts] = ()
-        self._rendered_state: tuple[int, ...] | None = None
+        self._rendered_state: tuple[object, ...] | None = None
         self.prompt, self.generate_button = line_edit("samplePrompt"), push_button("sampleNow")
         self.order = set_object_name(NoScrollComboBox(), "sampleOrder")
         self.order.addItems([""] * 2)
@@ -62,7 +62,7 @@ class SamplesView(TranslatableWidget):
         """`can_request`: whether a sample can be requested."""
         self.generate_button.setEnabled(can_request)
         self._samples, self._rollouts = samples, rollouts
-        state = (id(samples), len(samples), len(rollouts), rollouts[-1].step if rollouts else 0)
+        state = (samples, len(samples), rollouts, len(rollouts), rollouts[-1].step if rollouts else 0)
         if self.isVisible() and state != self._rendered_state:
             self._rendered_state = state
             self._render()
