@@ -322,6 +322,18 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     assert not (here.path / ".fetching").exists()
 
 
+def test_a_file_that_grows_within_a_second_is_downloaded_again(server: SshServer, far: Path) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    there.path.mkdir(parents=True)
+    here.path.mkdir(parents=True)
+    host = RemoteHost(HOST, str(far), NullReporter())
+    for text in ("one\n", "one\ntwo\n"):
+        there.log.write_text(text, encoding="utf-8")
+        os.utime(there.log, (10**9, 10**9))
+        host.fetch(str(there.path), here, {})
+        assert here.log.read_text(encoding="utf-8") == text
+
+
 def test_transfers_whose_connection_is_cut_continue(server: SshServer, far: Path, tmp_path: Path) -> None:
     there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
     folder = there.checkpoints / checkpoint_dir.folder_name(10)

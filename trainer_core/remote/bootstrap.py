@@ -149,17 +149,20 @@ def execute(request: "dict[str, Any]", _stdin: FileIO) -> None:
 
 
 def fetch(request: "dict[str, Any]", _stdin: FileIO) -> None:
-    """Send the files of a run that the other side lacks, newest checkpoint first, each from where its part ends."""
-    run, have, found = Path(request["run"]), request["have"], []  # have: name → bytes, modification time
+    """Send the files of a run that the other side lacks, newest checkpoint first, each from where its part ends.
+
+    have, parts: Files of the other side, complete and incomplete: name → bytes, modification time.
+    """
+    run, have, parts, found = Path(request["run"]), request["have"], request["parts"], []
     for path in sorted(run.rglob("*"), reverse=True):
         name = path.relative_to(run).as_posix()
         hidden = any(part[0] == "." or part in request["skip"] for part in name.split("/"))
         with contextlib.suppress(OSError):  # removed by rotation
             if path.is_file() and not hidden:
                 size, changed = path.stat().st_size, int(path.stat().st_mtime)
-                known = have.get(name)
-                start = known[0] if known and known[1] == changed and known[0] <= size else 0
-                if known != [size, changed]:
+                part = parts.get(name)
+                start = part[0] if part and part[1] == changed and part[0] <= size else 0
+                if have.get(name) != [size, changed]:
                     found.append((name, start, size, changed))
     found.sort(key=lambda file: not file[0].startswith("checkpoints/"))
     answer(bytes=sum(size - start for _, start, size, _ in found))

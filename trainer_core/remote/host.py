@@ -164,8 +164,8 @@ class RemoteHost:
         area = run.path / _FETCHING
         known = (folder.name for folder in checkpoint_dir.list_checkpoints(run.checkpoints))
         skip = [run.events.name, run.lock.name, keeper.FOLDER, *known]
-        have = {**_list_versions(run.path), **_list_versions(area)}
-        request = {"action": "fetch", "run": there, "skip": skip, "have": have}
+        have, parts = _list_versions(run.path), _list_versions(area)
+        request = {"action": "fetch", "run": there, "skip": skip, "have": have, "parts": parts}
         with Connection(self.name, request) as connection:
             total, done = int(connection.answer()["bytes"]), 0
             while "name" in (entry := connection.answer()):
