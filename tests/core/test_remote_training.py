@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 from trainer_core import presets, protocol
 from trainer_core.base_model import source
 from trainer_core.messages import TraindeckError
-from trainer_core.progress import NullReporter
+from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.remote import ssh
 from trainer_core.remote.host import RemoteHost, _receive
 from trainer_core.remote.session import Reconnecting
@@ -300,11 +300,11 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     checkpoint_dir.write_manifest(folder, 10, "regular", None)
     there.config.write_text("data: [/there/x.txt]\n", encoding="utf-8")
     here.path.mkdir(parents=True)
-    host = RemoteHost(HOST, str(far), NullReporter())
+    host, paths = RemoteHost(HOST, str(far), NullReporter()), {"/there/x.txt": "C:/here/x.txt"}
     content = weights.read_bytes()
     weights.write_bytes(bytes(len(content)))
     with pytest.raises(TraindeckError) as failure:
-        host.fetch(str(there.path), here, {})
+        host.fetch(str(there.path), here, paths)
     assert failure.value.code == "remote.damaged"
     assert checkpoint_dir.list_checkpoints(here.checkpoints) == []
     weights.write_bytes(content)
@@ -315,11 +315,85 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     part.write_bytes(content[:1000])
     changed = int(weights.stat().st_mtime)
     os.utime(part, (changed, changed))
-    host.fetch(str(there.path), here, {"/there/x.txt": "C:/here/x.txt"})
+    host.fetch(str(there.path), here, paths)
     (fetched,) = checkpoint_dir.list_checkpoints(here.checkpoints)
     assert checkpoint_dir.find_problem(fetched) is None
     assert run_dir.read_yaml(here.config)["data"] == ["C:/here/x.txt"]
     assert not (here.path / ".fetching").exists()
+
+
+def write_checkpoint(run: RunDir, step: int, megabytes: int = 0) -> Path:
+    folder = run.checkpoints / checkpoint_dir.folder_name(step)
+    folder.mkdir(parents=True)
+    for name, size in (("config.json", 2), ("model.safetensors", 1000), ("optimizer.safetensors", megabytes << 20)):
+        (folder / name).write_bytes(random.Random(step).randbytes(size))
+    checkpoint_dir.write_manifest(folder, step, "regular", None)
+    return folder
+
+
+def fetched_steps(run: RunDir) -> list[int]:
+    folders = checkpoint_dir.list_checkpoints(run.checkpoints)
+    assert not any(map(checkpoint_dir.find_problem, folders))
+    assert not (run.path / ".fetching").exists()
+    return [info.step for info in checkpoint_dir.list_infos(run.checkpoints)]
+
+
+def test_a_checkpoint_that_is_rotated_away_during_its_download_does_not_appear(server: SshServer, far: Path) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    here.path.mkdir(parents=True)
+    write_checkpoint(there, 10)
+    newest = write_checkpoint(there, 20, megabytes=64)
+
+    class Rotation(NullReporter):
+        """Deletes the newest checkpoint while its first file is sent."""
+
+        def progress(self, phase: str, done: float, total: float | None, unit: str) -> None:
+            if newest.exists():
+                newest.rename(newest.with_name(".removed"))
+
+    RemoteHost(HOST, str(far), Rotation()).fetch(str(there.path), here, {})
+    assert fetched_steps(here) == [10]
+
+
+def test_a_checkpoint_that_was_rotated_away_after_a_stopped_download_does_not_appear(
+    server: SshServer, far: Path
+) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    here.path.mkdir(parents=True)
+    older = write_checkpoint(there, 10, megabytes=1)
+    (older / "config.json").write_bytes(bytes(2**20))  # sent last
+    checkpoint_dir.write_manifest(older, 10, "regular", None)
+
+    class Stop(NullReporter):
+        """Stops in the middle of the last file."""
+
+        def progress(self, phase: str, done: float, total: float | None, unit: str) -> None:
+            if total is not None and total - 2**20 < done < total:
+                raise StopRequested("stopped")
+
+    with pytest.raises(StopRequested):
+        RemoteHost(HOST, str(far), Stop()).fetch(str(there.path), here, {})
+    part = here.path / ".fetching" / "checkpoints" / older.name
+    assert (part / checkpoint_dir.MANIFEST).is_file()
+    assert 0 < (part / "config.json").stat().st_size < 2**20
+    shutil.rmtree(older)
+    write_checkpoint(there, 20)
+    RemoteHost(HOST, str(far), NullReporter()).fetch(str(there.path), here, {})
+    assert fetched_steps(here) == [20]
+
+
+def test_a_damaged_checkpoint_does_not_hold_up_the_others(server: SshServer, far: Path) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    here.path.mkdir(parents=True)
+    write_checkpoint(there, 10)
+    (write_checkpoint(there, 20) / "model.safetensors").write_bytes(bytes(1000))
+    write_checkpoint(there, 30)
+    there.log.write_text("log", encoding="utf-8")
+    with pytest.raises(TraindeckError) as failure:
+        RemoteHost(HOST, str(far), NullReporter()).fetch(str(there.path), here, {})
+    assert (failure.value.code, failure.value.params["path"]) == ("remote.damaged", "step-00000020")
+    assert fetched_steps(here) == [10, 30]
+    assert here.log.read_text(encoding="utf-8") == "log"
 
 
 def test_a_file_that_grows_within_a_second_is_downloaded_again(server: SshServer, far: Path) -> None:

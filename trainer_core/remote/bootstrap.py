@@ -152,9 +152,10 @@ def fetch(request: "dict[str, Any]", _stdin: FileIO) -> None:
     """Send the files of a run that the other side lacks, newest checkpoint first, each from where its part ends.
 
     have, parts: Files of the other side, complete and incomplete: name → bytes, modification time.
+    The last answer names the files that were sent, without those that were deleted meanwhile.
     """
-    run, have, parts, found = Path(request["run"]), request["have"], request["parts"], []
-    for path in sorted(run.rglob("*"), reverse=True):
+    run, have, parts, found, sent = Path(request["run"]), request["have"], request["parts"], [], []
+    for path in sorted((Path(root) / name for root, _, names in os.walk(str(run)) for name in names), reverse=True):
         name = path.relative_to(run).as_posix()
         hidden = any(part[0] == "." or part in request["skip"] for part in name.split("/"))
         with contextlib.suppress(OSError):  # removed by rotation
@@ -177,7 +178,8 @@ def fetch(request: "dict[str, Any]", _stdin: FileIO) -> None:
                     sys.exit(1)
                 sys.stdout.buffer.write(chunk)
                 left -= len(chunk)
-    answer()
+            sent.append(name)
+    answer(sent=sent)
 
 
 def main() -> None:

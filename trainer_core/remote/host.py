@@ -174,24 +174,12 @@ class RemoteHost:
                     self._reporter.progress("downloading", done, total, "bytes")
                     self._reporter.poll()
         with files.translate_os_errors(run.path):
-            self._keep(area, run, paths)
-
-    def _keep(self, area: Path, run: RunDir, paths: dict[str, str]) -> None:
-        """Move what was received into the run's folder."""
-        for folder in checkpoint_dir.list_checkpoints(area / run.checkpoints.name):
-            if problem := checkpoint_dir.find_problem(folder):
-                files.remove_tree(folder)
-                raise TraindeckError("remote.damaged", host=self.name, path=folder.name, reason=problem)
-            _localize_checkpoint(folder, paths)
-            run.checkpoints.mkdir(exist_ok=True)
-            files.replace(folder, run.checkpoints / folder.name)
-        for file in [entry for entry in area.rglob("*") if entry.is_file()]:
-            target = run.path / file.relative_to(area)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if target == run.config:
-                _localize(file, paths)
-            files.replace(file, target)
-        files.remove_tree(area)
+            _remove_unsent(area, set(entry["sent"]))
+            damaged = list(_keep_checkpoints(area, run, paths))
+            _keep_files(area, run, paths)
+        if damaged:
+            folder, problem = damaged[0]
+            raise TraindeckError("remote.damaged", host=self.name, path=folder.name, reason=problem)
 
 
 def list_program() -> list[FileToSend]:
@@ -252,6 +240,39 @@ def _receive(connection: Connection, area: Path, entry: dict[str, Any]) -> Itera
             finally:
                 file.flush()
                 os.utime(path, (entry["changed"], entry["changed"]))
+
+
+def _remove_unsent(area: Path, sent: set[str]) -> None:
+    """Delete what an interrupted transfer left of files that are no longer there, such as a rotated checkpoint's."""
+    for name in _list_versions(area):
+        if name not in sent:
+            files.retry_sharing_violation((area / name).unlink)
+
+
+def _keep_checkpoints(area: Path, run: RunDir, paths: dict[str, str]) -> Iterator[tuple[Path, str]]:
+    """Move complete checkpoints into the run's folder and delete the others. Yields damaged ones, with reasons."""
+    for folder in checkpoint_dir.list_checkpoints(area / run.checkpoints.name):
+        listed = checkpoint_dir.verify_files(folder, hashes=False)
+        if not all((folder / name).is_file() for name in listed):  # rotated away during its transfer
+            files.remove_tree(folder)
+        elif problem := checkpoint_dir.find_problem(folder):
+            files.remove_tree(folder)
+            yield folder, problem
+        else:
+            _localize_checkpoint(folder, paths)
+            run.checkpoints.mkdir(exist_ok=True)
+            files.replace(folder, run.checkpoints / folder.name)
+
+
+def _keep_files(area: Path, run: RunDir, paths: dict[str, str]) -> None:
+    """Move files into the run's folder."""
+    for file in [entry for entry in area.rglob("*") if entry.is_file()]:
+        target = run.path / file.relative_to(area)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target == run.config:
+            _localize(file, paths)
+        files.replace(file, target)
+    files.remove_tree(area)
 
 
 def _localize_checkpoint(folder: Path, paths: dict[str, str]) -> None:
