@@ -289,6 +289,29 @@ def test_a_transfer_sends_only_what_is_missing(server: SshServer, far: Path, tmp
     assert failure.value.code == "remote.disk_full"
 
 
+def test_a_file_that_changes_while_it_is_sent_is_reported(server: SshServer, far: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    contents = [bytes(64 * 2**20), *(b"%03d" % number for number in range(100))]
+    digests = [hashlib.blake2b(content, digest_size=16).hexdigest() for content in contents]
+    number = next(number for number in range(1, 101) if digests[number] < digests[0])  # sent before the large file
+    (folder / "large.bin").write_bytes(contents[0])
+    (folder / "small.txt").write_bytes(contents[number])
+
+    class Change(NullReporter):
+        """Changes the small file after it was hashed."""
+
+        def progress(self, phase: str, done: float, total: float | None, unit: str) -> None:
+            if phase == "preparing" and done == total:
+                (folder / "small.txt").write_bytes(b"new")
+
+    host = RemoteHost(HOST, str(far), Change())
+    host.check()
+    with pytest.raises(TraindeckError) as failure:
+        host.upload(tmp_path, ["data"])
+    assert failure.value.code == "remote.changed"
+
+
 def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     server: SshServer, far: Path, tmp_path: Path
 ) -> None:

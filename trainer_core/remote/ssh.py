@@ -64,12 +64,13 @@ class Connection:
         self.close()
 
     def write(self, content: bytes) -> None:
-        """Write to the other machine; raises `remote.…` if the connection is lost."""
+        """Write to the other machine. Raises `remote.…` if it has refused the content or the connection is lost."""
         try:
             self.stdin.write(content)
             self.stdin.flush()
-        except OSError as error:
-            raise self.failure() from error
+        except OSError:
+            while True:  # until the answer that has the reason, or the end
+                self.answer()
 
     def try_write(self, content: bytes) -> None:
         """Write unless the connection is lost."""
