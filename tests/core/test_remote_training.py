@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +120,22 @@ def text_file(tmp_path: Path) -> Path:
     return text
 
 
+def write_checkpoint(run: RunDir, step: int, megabytes: int = 0) -> Path:
+    folder = run.checkpoints / checkpoint_dir.folder_name(step)
+    folder.mkdir(parents=True)
+    for name, size in (("config.json", 2), ("model.safetensors", 1000), ("optimizer.safetensors", megabytes << 20)):
+        (folder / name).write_bytes(random.Random(step).randbytes(size))
+    checkpoint_dir.write_manifest(folder, step, "regular", None)
+    return folder
+
+
+def fetched_steps(run: RunDir) -> list[int]:
+    folders = checkpoint_dir.list_checkpoints(run.checkpoints)
+    assert not any(map(checkpoint_dir.find_problem, folders))
+    assert not (run.path / ".fetching").exists()
+    return [info.step for info in checkpoint_dir.list_infos(run.checkpoints)]
+
+
 def test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap(
     server: SshServer, far: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +219,31 @@ def test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint(
     assert second.steps()[0] % 20 == 1
     second.send(protocol.Stop(id=1))
     assert second.wait() == 3
+
+
+def test_stop_ends_the_download_of_a_run(server: SshServer, far: Path, tmp_path: Path) -> None:
+    run = RunDir(run_dir.runs_root() / "a")
+
+    def stop_downloading(remote: RemoteRun) -> None:
+        """Send Stop until the process has ended. `download.lock` is held, so it waits before its download."""
+        wait_until(lambda: any(isinstance(event, protocol.Done) for event in remote.events()), 120)
+        deadline = time.monotonic() + 30
+        while remote.process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(BrokenPipeError):
+                remote.send(protocol.Stop(id=7))  # before the end of the connection, it is sent to the trainer
+            time.sleep(0.5)
+        assert remote.process.poll() == 3
+        remote.wait()
+        assert 7 in [event.id for event in remote.events() if isinstance(event, protocol.Ack) and event.accepted]
+
+    first = train(run, far, text_file(tmp_path), steps=20)
+    wait_until(run.config.is_file, 60)
+    with file_locks.file_lock(run.path / "download.lock"):
+        stop_downloading(first)
+        stop_downloading(start("resume", str(run.path)))
+    assert checkpoint_dir.list_checkpoints(run.checkpoints) == []
+    assert start("resume", str(run.path)).wait() == 0
+    assert fetched_steps(run) == [20]
 
 
 def test_an_adapter_that_was_trained_there_finds_its_base_model_here(
@@ -343,22 +386,6 @@ def test_a_download_continues_and_a_damaged_checkpoint_does_not_appear(
     assert checkpoint_dir.find_problem(fetched) is None
     assert run_dir.read_yaml(here.config)["data"] == ["C:/here/x.txt"]
     assert not (here.path / ".fetching").exists()
-
-
-def write_checkpoint(run: RunDir, step: int, megabytes: int = 0) -> Path:
-    folder = run.checkpoints / checkpoint_dir.folder_name(step)
-    folder.mkdir(parents=True)
-    for name, size in (("config.json", 2), ("model.safetensors", 1000), ("optimizer.safetensors", megabytes << 20)):
-        (folder / name).write_bytes(random.Random(step).randbytes(size))
-    checkpoint_dir.write_manifest(folder, step, "regular", None)
-    return folder
-
-
-def fetched_steps(run: RunDir) -> list[int]:
-    folders = checkpoint_dir.list_checkpoints(run.checkpoints)
-    assert not any(map(checkpoint_dir.find_problem, folders))
-    assert not (run.path / ".fetching").exists()
-    return [info.step for info in checkpoint_dir.list_infos(run.checkpoints)]
 
 
 def test_a_checkpoint_that_is_rotated_away_during_its_download_does_not_appear(server: SshServer, far: Path) -> None:

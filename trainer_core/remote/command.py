@@ -56,7 +56,8 @@ def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext)
         text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         _start(host, there, ["--run-dir", there, "--config", file], {file: text})
         with Session(host, there, plan.run, job) as session:
-            _finish(session, host, record, plan.run, job)
+            end = session.follow()
+        _finish(end, session.ending, host, record, plan.run, job)
 
 
 def resume(reference: str, job: CommandContext) -> None:
@@ -72,16 +73,24 @@ def resume(reference: str, job: CommandContext) -> None:
         host = _connect(record.host, record.folder, job)
         with Session(host, record.there, run, job) as session:
             is_running = session.catch_up()["running"]
-            ending = supervisor.read_final_event(run.events, 0)
-            if not is_running and isinstance(ending, protocol.Done) and ending.reason in ("finished", "early_stop"):
-                if session.ending is None:  # it was received earlier, but the files were not
-                    job.run_context.emit(ending)
-                _fetch(host, record, run, job)
-                return
-            if not is_running:
-                _install(host, job)  # not before: the run may be trained by another version
-                _start(host, record.there, ["--resume", record.there])
-            _finish(session, host, record, run, job)
+            finished = None if is_running else _read_finished(run)
+            if finished is None:
+                if not is_running:
+                    _install(host, job)  # not before: the run may be trained by another version
+                    _start(host, record.there, ["--resume", record.there])
+                end = session.follow()
+        if finished is None:
+            _finish(end, session.ending, host, record, run, job)
+            return
+        if session.ending is None:  # it was received earlier, but the files were not
+            job.run_context.emit(finished)
+        _fetch(host, record, run, job)
+
+
+def _read_finished(run: RunDir) -> protocol.Done | None:
+    """The last event of a run that was trained to its end; None: it was not."""
+    ending = supervisor.read_final_event(run.events, 0)
+    return ending if isinstance(ending, protocol.Done) and ending.reason in ("finished", "early_stop") else None
 
 
 def fetch(reference: str, job: CommandContext) -> None:
@@ -140,13 +149,19 @@ def _start(host: RemoteHost, there: str, arguments: list[str], write: dict[str, 
             sys.stderr.write(f"{line}\n")
 
 
-def _finish(session: Session, host: RemoteHost, record: RemoteRecord, run: RunDir, job: CommandContext) -> None:
-    """Follow a run to its end and bring it here."""
-    end = session.follow()
+def _finish(
+    end: dict[str, Any],
+    ending: protocol.Done | protocol.Error | None,
+    host: RemoteHost,
+    record: RemoteRecord,
+    run: RunDir,
+    job: CommandContext,
+) -> None:
+    """Bring a run here that has ended. `end`: as of `Session.follow`; `ending`: last event of the trainer."""
     for line in end["unrecorded"]:
         job.relay(f"{line}\n".encode())
     sys.stderr.write(end["stderr"])
-    code, ending = end["exit_code"], session.ending
+    code = end["exit_code"]
     if code is None and ending is None:
         raise TraindeckError("remote.killed", host=host.name)
     if code is None:  # the trainer has saved when its keeper was killed

@@ -63,7 +63,10 @@ class Reconnecting:
 
 
 class Session:
-    """Follows a run to its end. events.jsonl here is a copy of that there, whose length says what is missing."""
+    """Follows a run to its end. events.jsonl here is a copy of that there, whose length says what is missing.
+
+    As a context manager, it receives all commands of this process.
+    """
 
     def __init__(self, host: RemoteHost, there: str, run: RunDir, job: CommandContext) -> None:
         self._host, self._there, self._run, self._job = host, there, run, job
