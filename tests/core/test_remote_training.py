@@ -27,9 +27,11 @@ from tests.ssh_server import HOST, SshServer
 from tests.waiting import wait_until
 from trainer_core import presets, protocol
 from trainer_core.base_model import source
+from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.remote import ssh
+from trainer_core.remote.command import _send_files
 from trainer_core.remote.host import RemoteHost, _receive
 from trainer_core.remote.session import Reconnecting
 from trainer_core.run_context import RunContext
@@ -330,6 +332,27 @@ def test_a_transfer_sends_only_what_is_missing(server: SshServer, far: Path, tmp
     with pytest.raises(TraindeckError) as failure:
         ssh.request(HOST, "put", root=str(far), key="0", files=[["a", 10**18, "0"]])
     assert failure.value.code == "remote.disk_full"
+
+
+def test_a_parent_folder_is_sent_by_its_name(
+    server: SshServer, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "数据" / "inner"
+    inner.mkdir(parents=True)
+    text_file(inner.parent)
+    monkeypatch.chdir(inner)
+    host = RemoteHost(HOST, str(far), NullReporter())
+    host.check()
+    config, sent = _send_files(Config(data=[".."]), host, RunContext(EventDispatcher()))
+    (there,) = map(Path, config.data)
+    assert [file.name for file in there.iterdir()] == ["我的 文本.txt"]
+    assert (there.name, there.parent.parent) == ("数据", far / "sets")
+    assert sent == {str(there): ".."}
+    for name in ("../escaped.txt", "a/../../escaped.txt", str(far / "escaped.txt")):
+        with pytest.raises(TraindeckError) as failure:
+            ssh.request(HOST, "put", root=str(far), key="0", files=[[name, 0, "0"]])
+        assert (failure.value.code, failure.value.params["path"]) == ("remote.system", name)
+    assert not list(far.rglob("escaped.txt"))
 
 
 def test_a_file_that_changes_while_it_is_sent_is_reported(server: SshServer, far: Path, tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def check(request: "dict[str, Any]", _stdin: FileIO) -> None:
 def put(request: "dict[str, Any]", stdin: FileIO) -> None:
     """Receive the contents that are missing, and link them into a folder named by the hash of all."""
     root, files = root_of(request), request["files"]  # name, bytes, hash
+    for name, _, _ in files:
+        if name.startswith("/") or ".." in name.split("/"):  # outside of the folder
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
     blobs, target = root / "blobs", root / "sets" / request["key"]
     exists, missing = target.is_dir(), []
     blobs.mkdir(parents=True, exist_ok=True)

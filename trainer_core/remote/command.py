@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext)
     with run_dir.lock(plan.run):
         host = _connect(name, folder, job)
         _install(host, job)
-        config, paths = _send_files(plan.config, host, job)
+        config, paths = _send_files(plan.config, host, job.run_context)
         there = f"{host.root}/runs/{plan.run.path.name}"
         record = RemoteRecord(name, folder, there, paths)
         with files.translate_os_errors(plan.run.path):
@@ -114,19 +115,21 @@ def _install(host: RemoteHost, job: CommandContext) -> None:
     Reconnecting(job.run_context, host.name, job.run_context.poll).run(host.install)
 
 
-def _send_files(config: Config, host: RemoteHost, job: CommandContext) -> tuple[Config, dict[str, str]]:
+def _send_files(config: Config, host: RemoteHost, context: RunContext) -> tuple[Config, dict[str, str]]:
     """The configuration with paths of the other machine, and these paths: there → here."""
-    context, sent = job.run_context, dict[str, str]()
+    sent = dict[str, str]()
     reconnecting = Reconnecting(context, host.name, context.poll)
 
-    def send(path: str, root: Path, names: Sequence[str]) -> str:
-        there = f"{reconnecting.run(lambda: host.upload(root, names), 'uploading')}/{names[0]}"
-        sent[there] = path
+    def send(setting: str, path: Path, *companions: str) -> str:
+        """Send `path`, the value of a setting, and files beside it. Returns the path there."""
+        path = Path(os.path.abspath(path))  # noqa: PTH100 - `..` has no name, and a link keeps its own
+        folder = reconnecting.run(lambda: host.upload(path.parent, [path.name, *companions]), "uploading")
+        there = f"{folder}/{path.name}"
+        sent[there] = setting
         return there
 
     def send_data(path: str) -> str:
-        found = Path(path).expanduser().absolute()
-        return path if path.startswith("builtin:") else send(path, found.parent, [found.name])
+        return path if path.startswith("builtin:") else send(path, Path(path).expanduser())
 
     changes: dict[str, Any] = {
         "data": [send_data(path) for path in config.data],
@@ -135,11 +138,11 @@ def _send_files(config: Config, host: RemoteHost, job: CommandContext) -> tuple[
     }
     if config.base_model and source.find_folder(config.base_model) is not None:
         base, _ = source.find_local(config.base_model, context.warn) or (Path(), "")
-        changes["base_model"] = send(str(base), base.parent, [base.name])
+        changes["base_model"] = send(str(base), base)
     if config.tokenizer:
-        file = tokenizer_files.find_tokenizer(config.tokenizer).absolute()
+        file = tokenizer_files.find_tokenizer(config.tokenizer)
         companions = [name for name in tokenizer_files.COMPANION_FILES if (file.parent / name).is_file()]
-        changes["tokenizer"] = send(config.tokenizer, file.parent, [file.name, *companions])
+        changes["tokenizer"] = send(config.tokenizer, file, *companions)
     return msgspec.structs.replace(config, **changes), sent
 
 
