@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -34,6 +35,8 @@ from trainer_core.remote import ssh
 from trainer_core.remote.command import _send_files
 from trainer_core.remote.host import RemoteHost, _receive
 from trainer_core.remote.session import Reconnecting
+from trainer_core.rewards.functions import Answer
+from trainer_core.rewards.rewards import load_rewards
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir, file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
@@ -355,6 +358,33 @@ def test_a_parent_folder_is_sent_by_its_name(
     assert not list(far.rglob("escaped.txt"))
 
 
+def test_schemas_of_rewards_and_the_deepspeed_file_are_sent(
+    server: SshServer, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("模式 schema.json").write_text('{"type": "object"}', encoding="utf-8")
+    Path("ds.json").write_text("{}", encoding="utf-8")
+    rewards = ["exact", "-0.5 * json-schema:模式 schema.json", "regex:json-schema:x"]
+    given = Config(objective="grpo", rewards=rewards, parallel="deepspeed", deepspeed_config="ds.json")
+    host = RemoteHost(HOST, str(far), NullReporter())
+    host.check()
+    config, sent = _send_files(given, host, RunContext(EventDispatcher()))
+    Path("模式 schema.json").unlink()
+    part = load_rewards(config.rewards).parts[1]
+    assert part.weight == -0.5
+    assert [part.score(Answer(text, "", "end")) for text in ("{}", "[]")] == [1, 0]
+    assert config.rewards[1].startswith(f"-0.5 * json-schema:{far}/sets/")
+    assert config.rewards[::2] == rewards[::2]
+    assert Path(config.deepspeed_config).is_relative_to(far / "sets")
+    assert Path(config.deepspeed_config).read_text(encoding="utf-8") == "{}"
+    assert sent[config.deepspeed_config] == "ds.json"
+    assert sent[config.rewards[1]] == rewards[1]
+    Path("ds.json").unlink()
+    with pytest.raises(TraindeckError) as failure:
+        _send_files(Config(deepspeed_config="ds.json"), host, RunContext(EventDispatcher()))
+    assert failure.value.code == "deepspeed.bad_file"
+
+
 def test_a_file_that_changes_while_it_is_sent_is_reported(server: SshServer, far: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -467,6 +497,18 @@ def test_a_damaged_checkpoint_does_not_hold_up_the_others(server: SshServer, far
     assert (failure.value.code, failure.value.params["path"]) == ("remote.damaged", "step-00000020")
     assert fetched_steps(here) == [10, 30]
     assert here.log.read_text(encoding="utf-8") == "log"
+
+
+def test_a_reward_in_a_downloaded_checkpoint_has_its_schema_here(server: SshServer, far: Path) -> None:
+    there, here = RunDir(far / "runs" / "a"), RunDir(run_dir.runs_root() / "a")
+    here.path.mkdir(parents=True)
+    folder, names = write_checkpoint(there, 10), {"2*json-schema:/far/模式.json": "2*json-schema:模式.json"}
+    (folder / "state.json").write_text(json.dumps({"rewards": ["exact", *names]}), encoding="utf-8")
+    checkpoint_dir.write_manifest(folder, 10, "regular", None)
+    RemoteHost(HOST, str(far), NullReporter()).fetch(str(there.path), here, names)
+    assert fetched_steps(here) == [10]
+    state = json.loads((here.checkpoints / folder.name / "state.json").read_bytes())
+    assert state == {"rewards": ["exact", "2*json-schema:模式.json"]}
 
 
 def test_a_file_that_grows_within_a_second_is_downloaded_again(server: SshServer, far: Path) -> None:

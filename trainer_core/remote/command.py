@@ -131,6 +131,15 @@ def _send_files(config: Config, host: RemoteHost, context: RunContext) -> tuple[
     def send_data(path: str) -> str:
         return path if path.startswith("builtin:") else send(path, Path(path).expanduser())
 
+    def send_reward(reward: str) -> str:
+        from trainer_core.rewards.rewards import schema_file  # imports numpy, which other commands need not
+
+        if not (file := schema_file(reward)):
+            return reward
+        there = reward.strip().removesuffix(file) + send(file, Path(file))
+        sent[there] = reward
+        return there
+
     changes: dict[str, Any] = {
         "data": [send_data(path) for path in config.data],
         "validation_data": [send_data(path) for path in config.validation_data],
@@ -143,6 +152,13 @@ def _send_files(config: Config, host: RemoteHost, context: RunContext) -> tuple[
         file = tokenizer_files.find_tokenizer(config.tokenizer)
         companions = [name for name in tokenizer_files.COMPANION_FILES if (file.parent / name).is_file()]
         changes["tokenizer"] = send(config.tokenizer, file, *companions)
+    if config.uses_rewards:
+        changes["rewards"] = [send_reward(reward) for reward in config.rewards]
+    if config.deepspeed_config:
+        file = Path(config.deepspeed_config)
+        if not file.is_file():
+            raise TraindeckError("deepspeed.bad_file", path=str(file), reason="there is no such file")
+        changes["deepspeed_config"] = send(config.deepspeed_config, file)
     return msgspec.structs.replace(config, **changes), sent
 
 

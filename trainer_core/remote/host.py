@@ -276,18 +276,25 @@ def _keep_files(area: Path, run: RunDir, paths: dict[str, str]) -> None:
 
 
 def _localize_checkpoint(folder: Path, paths: dict[str, str]) -> None:
-    """Write the path of this machine's base model into a verified checkpoint of an adapter."""
+    """Write paths of this machine into a verified checkpoint: of an adapter's base model and of schemas of rewards."""
     info = checkpoint_dir.read_info(folder)
-    if info is None or not (folder / ADAPTER_CONFIG_FILE).is_file():
+    if info is None:
         return
-    for file in (folder / ADAPTER_CONFIG_FILE, folder / "state.json"):
-        text = file.read_text(encoding="utf-8")
-        for there, here in paths.items():
-            for is_ascii in (True, False):
-                before, after = (json.dumps(path, ensure_ascii=is_ascii) for path in (there, here))
-                text = text.replace(before, after)
-        file.write_text(text, encoding="utf-8", newline="\n")
-    checkpoint_dir.write_manifest(folder, info.step, info.kind, info.eval_loss, info.eval_reward)
+    candidates = (folder / ADAPTER_CONFIG_FILE, folder / "state.json")
+    if [file for file in candidates if file.is_file() and _replace_paths(file, paths)]:
+        checkpoint_dir.write_manifest(folder, info.step, info.kind, info.eval_loss, info.eval_reward)
+
+
+def _replace_paths(file: Path, paths: dict[str, str]) -> bool:
+    """Replace strings of a JSON file. Returns whether it has changed."""
+    text = changed = file.read_text(encoding="utf-8")
+    for there, here in paths.items():
+        for is_ascii in (True, False):
+            before, after = (json.dumps(path, ensure_ascii=is_ascii) for path in (there, here))
+            changed = changed.replace(before, after)
+    if changed != text:
+        file.write_text(changed, encoding="utf-8", newline="\n")
+    return changed != text
 
 
 def _localize(config: Path, paths: dict[str, str]) -> None:

@@ -65,13 +65,14 @@ def load_rewards(settings: Sequence[str]) -> Rewards:
 
 def with_absolute_files(settings: Sequence[str]) -> list[str]:
     """The settings with files that do not depend on the current folder."""
-    found = [(setting, _SETTING.fullmatch(setting)) for setting in map(str.strip, settings)]
-    return [
-        f"{setting[: match.start('value')]}{Path(match['value']).absolute()}"
-        if match is not None and match["kind"] == "json-schema"
-        else setting
-        for setting, match in found
-    ]
+    files = [(setting.strip(), schema_file(setting)) for setting in settings]
+    return [f"{setting.removesuffix(file)}{Path(file).absolute()}" if file else setting for setting, file in files]
+
+
+def schema_file(setting: str) -> str:
+    """The file at the end of a `json-schema:FILE` setting; empty for other rewards."""
+    found = _SETTING.fullmatch(setting.strip())
+    return found["value"] or "" if found is not None and found["kind"] == "json-schema" else ""
 
 
 def _read(setting: str) -> Reward:
