@@ -198,3 +198,11 @@ def test_compiled_code_multiplies_the_same_way() -> None:
         torch.autograd.grad(value, weight, expected.detach())[0],
         torch.autograd.grad(expected, weight, expected.detach())[0],
     )
+
+
+def test_a_product_that_onednn_refuses_is_computed_by_torch() -> None:
+    """As when oneDNN finds no memory for its code."""
+    rows, weight = torch.randn(8, 16).double(), torch.randn(4, 16).double()
+    with pytest.raises(RuntimeError):
+        torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "")
+    assert torch.equal(torch.ops.traindeck.linear(rows, weight, None), rows @ weight.t())

@@ -136,6 +136,10 @@ def test_answers_with_rewards_stand_below_their_prompt_the_best_first(make_windo
     assert [color_of(page, text) for text in ("1.00  13", "0.00  17", "1.00  7")] == [
         colors.good, colors.warn, colors.muted,
     ]  # fmt: skip
+    before = lines(page)
+    page.hide()
+    page.show()
+    assert lines(page) == before
 
 
 def color_of(page: SamplesView, text: str) -> str:

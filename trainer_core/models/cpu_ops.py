@@ -102,7 +102,10 @@ _operators.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor", tag
 
 @torch.library.impl(_operators, "linear", "CPU")
 def _multiply(x_RI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x_RI, weight_OI, bias_O, "none", [], "")
+    try:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x_RI, weight_OI, bias_O, "none", [], "")
+    except RuntimeError:  # such as "could not create a primitive"; torch says whether memory has run out
+        return F.linear(x_RI, weight_OI, bias_O)
     return product
 
 

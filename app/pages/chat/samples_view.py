@@ -160,7 +160,7 @@ class SamplesView(TranslatableWidget):
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
-        self.display(self._samples, can_request=self.generate_button.isEnabled())
+        self.display(self._samples, self._rollouts, can_request=self.generate_button.isEnabled())
 
 
 def _format_step(step: int) -> str:
