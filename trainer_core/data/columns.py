@@ -15,6 +15,7 @@ from trainer_core.data.column_mapping import ColumnMapping
 Turn = tuple[str, ...]
 Conversation = tuple[Turn, ...]
 TOOLS_ROLE: Final = "tools"
+THINK_TAGS: Final = ("<think>", "</think>")  # around reasoning, before an answer
 
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FUNCTION_CALL_ROLE: Final = "function_call"  # ShareGPT: the content is a tool call
@@ -214,6 +215,11 @@ def turn_fields(turn: Turn) -> dict[str, Any]:
     `tool_call_id`, `name`, and `weight` if it is 0."""
     fields: dict[str, Any] = json.loads(turn[2]) if len(turn) > 2 else {}
     return fields
+
+
+def without_reasoning(answer: str) -> str:
+    """What follows the reasoning, also an empty one, which the template of a reasoning model writes."""
+    return answer.rpartition(THINK_TAGS[1])[2]
 
 
 def is_trained_on(turn: Turn) -> bool:

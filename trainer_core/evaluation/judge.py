@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer_core.data.tokenizing.conversations import without_reasoning
+from trainer_core.data.columns import without_reasoning
 from trainer_core.messages import TraindeckError
 
 Judge = Callable[[str], bool]

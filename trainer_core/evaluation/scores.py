@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.tokenizing.conversations import without_reasoning
+from trainer_core.data.columns import without_reasoning
 from trainer_core.protocol import Score
 
 _RESAMPLES: Final = 1000

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from trainer_core.data.tokenizing.conversations import without_reasoning
+from trainer_core.data.columns import without_reasoning
 from trainer_core.evaluation.judge import Judge, load_judge
 from trainer_core.evaluation.scores import is_exact
 

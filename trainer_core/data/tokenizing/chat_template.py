@@ -28,12 +28,11 @@ from typing import Final, NamedTuple
 
 from tokenizers import AddedToken
 
-from trainer_core.data.columns import TOOLS_ROLE, Turn, is_trained_on, turn_fields
+from trainer_core.data.columns import THINK_TAGS, TOOLS_ROLE, Turn, is_trained_on, turn_fields
 from trainer_core.data.tokenizing.conversations import (
     CHATML_TEMPLATE,
     IM_END,
     IM_START,
-    THINK_TAGS,
     Thinking,
     chat_refused_error,
     drop_calls,

@@ -10,14 +10,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from trainer_core.data.columns import TOOLS_ROLE, Turn, turn_fields
+from trainer_core.data.columns import THINK_TAGS, TOOLS_ROLE, Turn, turn_fields, without_reasoning
 from trainer_core.messages import TraindeckError
 
 END_OF_TEXT: Final = "<|endoftext|>"
 IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
 Thinking = Literal["auto", "keep", "drop"]
-THINK_TAGS: Final = ("<think>", "</think>")  # around reasoning, before an answer
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
 # ChatML, for models without a template of their own.
 CHATML_TEMPLATE: Final = (
@@ -49,11 +48,6 @@ def to_message(turn: Turn) -> dict[str, Any]:
     if "tool_calls" in fields and not turn[1].strip():  # then the fields have the content, if there is one
         return {"role": turn[0], **fields}
     return {"role": turn[0], "content": turn[1], **fields}
-
-
-def without_reasoning(answer: str) -> str:
-    """What follows the reasoning, also an empty one, which the template of a reasoning model writes."""
-    return answer.rpartition(THINK_TAGS[1])[2]
 
 
 def with_reasoning(turns: Sequence[Turn], thinking: Thinking) -> Sequence[Turn]:
