@@ -113,7 +113,7 @@ def recipes(_: Path) -> Part:
 def mfu(name: str, batch_size: int, target: float, folder: Path) -> Part:
     """Model FLOPs utilization at a size of the model."""
     config = replace(training.CONFIGS[name], batch_size=batch_size, gradient_accumulation_steps=2)
-    config = replace(config, log_steps=5, perf_steps=10, hardware_interval_s=0.2)
+    config = replace(config, log_steps=5, perf_steps=10, hardware_interval_s=0.2, compile="on")
     config, child = train_largest_batch(data.prepare_library(folder, config), folder / "run", _MFU_STEPS)
     events = child.events
     steps = [event for event in events.of("step") if event["step"] >= _MFU_WARMUP_STEPS]

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.test_fine_tuning import base_folder
 from tests.core.trainer_process import ROOT, environment
+from tests.core.training import pairs_file
 from trainer_core.benchmark import run, tables
 from trainer_core.config import Config
 
@@ -84,6 +86,16 @@ def test_a_terminal_shows_the_results_in_its_language(benchmark: tuple[Path, dic
     assert ("未调优方案" in text) == (language == "zh")
     if language == "zh":
         assert "median" not in text
+
+
+def test_a_base_model_is_benchmarked_with_its_own_architecture(tmp_path: Path) -> None:
+    base = base_folder(tmp_path / "base", "qwen2.5")
+    options = ("--base-model", str(base), "--method", "lora", "--optimizer", "adamw_8bit", "--max-seq-len", "32")
+    data = ("--data", str(pairs_file(tmp_path)), "--batch-size", "4", "--device", "cpu", "--compile", "off")
+    process = start_benchmark(tmp_path, *options, *data, "--seconds", "1")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert "AdamW (8-bit)" in out.decode()
 
 
 def test_a_too_large_model_is_rejected_in_one_sentence(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,12 +15,13 @@ import torch
 from tests.core.trainer_process import ROOT, TrainerResult, environment, finish, run, send, start, text_file
 from tests.recording_sink import RecordingSink
 from trainer_core import protocol
-from trainer_core.check import trial, trial_process
+from trainer_core.check import command, trial, trial_process
 from trainer_core.check.trial_process import TrialRequest
 from trainer_core.config import Config
 from trainer_core.run_context import RunContext
 from trainer_core.system.memory import SystemMemory, system_memory
 from trainer_core.train.device import Precision
+from trainer_core.train.model_shape import tuning_of
 from trainer_core.wire import EventDispatcher
 
 # fmt: off
@@ -52,6 +54,14 @@ def chinese_output(home: Path, *arguments: str) -> str:
     env = {**environment(home), "TRAINDECK_LANG": "zh"}
     process = subprocess.run(command, capture_output=True, env=env, cwd=home, timeout=60, check=True)
     return process.stdout.decode("utf-8")
+
+
+def test_measurements_are_of_the_same_method() -> None:
+    key = command._config_key(Config())
+    methods: tuple[Any, ...] = ("full", "lora")
+    for method in methods:
+        assert tuning_of(Config(method=method)).keys() <= key.keys()
+    assert command._config_key(Config(method="qlora")) != key
 
 
 def test_a_small_model_fits_and_its_measurement_is_cached(tmp_path: Path) -> None:

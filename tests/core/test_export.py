@@ -131,7 +131,7 @@ def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path
     [
         ("grpo", ["Perplexity of this checkpoint | 3.44", "Mean reward on held-out prompts | 1.8500"]),
         ("dpo", ["Reward accuracy on held-out pairs | 85.0%"]),
-        ("auto", ["Perplexity of this checkpoint | 3.44"]),
+        ("likelihood", ["Perplexity of this checkpoint | 3.44"]),
     ],
 )
 def test_the_model_card_shows_what_the_run_was_judged_by(tmp_path: Path, objective: str, shown: list[str]) -> None:

@@ -25,6 +25,19 @@ def models(family: str, dtype: torch.dtype = torch.float32) -> tuple[Decoder, De
     return plain, rearranged
 
 
+def test_every_weight_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+    pack = torch.ops.mkldnn._reorder_linear_weight
+
+    def count(weight: torch.Tensor, rows: int) -> torch.Tensor:
+        packed.append(weight.numel())
+        return pack(weight, rows)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", count)
+    plain, _ = models("llama")
+    assert sum(packed) == sum(one.weight.numel() for one in plain.modules() if isinstance(one, torch.nn.Linear))
+
+
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_logits_and_tokens_stay_the_same(family: str) -> None:
     plain, rearranged = models(family)

@@ -34,21 +34,23 @@ class Warnings(Reporter):
 
 
 @pytest.mark.parametrize(
-    ("method", "rate", "hidden_size", "is_unusual"),
+    ("method", "rate", "hidden_size", "objective", "is_unusual"),
     [
-        ("lora", 2e-5, 256, True),
-        ("lora", 2e-4, 1024, False),
-        ("full", 3e-4, 1024, True),
-        ("full", 2e-5, 1024, False),
-        ("full", 3e-4, 256, False),  # small models tolerate more
+        ("lora", 2e-5, 256, "likelihood", True),
+        ("lora", 2e-4, 1024, "likelihood", False),
+        ("full", 3e-4, 1024, "likelihood", True),
+        ("full", 2e-5, 1024, "likelihood", False),
+        ("full", 3e-4, 256, "likelihood", False),  # small models tolerate more
+        ("lora", 5e-6, 1024, "dpo", False),
+        ("lora", 5e-6, 1024, "grpo", False),
     ],
 )
 def test_the_learning_rate_of_the_other_method_is_reported(
-    tmp_path: Path, method: str, rate: float, hidden_size: int, is_unusual: bool
+    tmp_path: Path, method: Any, rate: float, hidden_size: int, objective: Any, is_unusual: bool
 ) -> None:
     base = write_base(tmp_path, {**SMALL, "hidden_size": hidden_size})
     found = Warnings()
-    config = Config(base_model=str(base), method=method, learning_rate=rate)  # type: ignore[arg-type]
+    config = Config(base_model=str(base), method=method, learning_rate=rate, objective=objective)
     apply_base_model(config, found)
     assert found.codes == (["base_model.learning_rate"] if is_unusual else [])
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.trainer_process import ROOT
 from tests.recording_sink import RecordingSink
 from tests.unit.fake_nvml import FakeNvml
 from tests.waiting import wait_until
@@ -109,6 +110,18 @@ def test_without_memory_per_process_the_total_of_the_gpu_is_used(own_process_lis
         GetComputeRunningProcesses_v3=processes,
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
     )
+    assert query_external_memory(query, 20 * GIB) == (4 * GIB, "")
+
+
+def test_the_compiler_of_the_run_is_no_other_program() -> None:
+    query = FakeQuery(GetMemoryInfo=SimpleNamespace(used=24 * GIB))
+    command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compilation"]  # it reads stdin
+    compiler = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        assert query_external_memory(query, 20 * GIB) is None
+    finally:
+        compiler.kill()
+        compiler.communicate()
     assert query_external_memory(query, 20 * GIB) == (4 * GIB, "")
 
 

@@ -73,7 +73,12 @@ def find_copy(target: Path) -> Path | None:
 
 
 def _warn_of_learning_rate(config: Config, model: LanguageModelConfig, reporter: Reporter) -> None:
-    """Warn of a learning rate that is usual for the other method: LoRA takes ten times that of full tuning."""
+    """Warn of a learning rate that is usual for the other method: LoRA takes ten times that of full tuning.
+
+    Preferences and rewards take less, by how far the model may move from the reference.
+    """
+    if config.uses_preferences or config.uses_rewards:
+        return
     rate, is_full = config.learning_rate, config.method == "full"
     too_high = is_full and rate > _MAX_FULL_RATE and model.hidden_dim >= _MIN_HIDDEN_DIM
     if too_high or (not is_full and rate < _MIN_LORA_RATE):

@@ -24,6 +24,7 @@ import psutil
 import torch
 
 from trainer_core import __version__
+from trainer_core.base_model.configure import apply_base_model
 from trainer_core.benchmark import ceilings, tables
 from trainer_core.check.data import inspect_data
 from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process
@@ -91,6 +92,8 @@ def run(
     Raises `TraindeckError` if no recipe could be measured, `bench.too_large` if a micro-batch takes too long.
     """
     begin, notes = time.monotonic(), dict[str, dict[str, Any]]()
+    context = RunContext(EventDispatcher())
+    config = apply_base_model(config, context)
     device = choose_device(config.device)
     seconds = seconds or DEFAULT_SECONDS[device.type]
     machine = describe_machine(device)
@@ -101,7 +104,6 @@ def run(
         log(tables.text("doing_ceiling", language, name=tables.ceiling_name(name, language)))
 
     rates = ceilings.measure(device, min(0.4, seconds / 200), log_ceiling)
-    context = RunContext(EventDispatcher())
     needs = inspect_data(config, context)
     _require_trainable(config, needs.vocab_size, device, rates)
     recipes = build_recipes(config, device.type == "cuda", fixed)

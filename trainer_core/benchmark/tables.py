@@ -28,7 +28,7 @@ def text(key: str, language: Language, **values: Any) -> str:
 def render(document: dict[str, Any], language: Language) -> str:
     """The whole document."""
     machine, first = document["machine"], document["recipes"][0]
-    optimizer = {"adamw": "AdamW", "muon": "Muon"}[first["knobs"]["optimizer"]]
+    optimizer = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)", "muon": "Muon"}[first["knobs"]["optimizer"]]
     preset = document["preset"] or "–"
     lines = [
         text("title", language, device=machine["device"], preset=preset, optimizer=optimizer),

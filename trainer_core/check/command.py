@@ -9,6 +9,7 @@ import contextlib
 import importlib.metadata
 import os
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +40,14 @@ _KEY_KNOBS: Final = (
     "rollout_max_new_tokens",
     "steps_per_generation",
     "kl_beta",
+    "method",
+    "freeze",
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_targets",
+    "lora_variant",
+    "lora_embeddings",
 )
 _MIB: Final = 2**20
 
@@ -176,9 +185,12 @@ def with_current_memory(result: TrialResult) -> TrialResult | None:
 
 def _config_key(config: Config) -> dict[str, Any]:
     """The settings that memory and speed depend on."""
-    return {
-        name: getattr(config, name) for name, knob in knobs().items() if knob.group in _KEY_GROUPS or name in _KEY_KNOBS
-    }
+    names = (name for name, knob in knobs().items() if knob.group in _KEY_GROUPS or name in _KEY_KNOBS)
+    key = {name: getattr(config, name) for name in names}
+    if config.deepspeed_config:
+        with contextlib.suppress(OSError):  # the trial names the problem
+            key["deepspeed_config"] = Path(config.deepspeed_config).read_bytes().decode("utf-8", "replace")
+    return key
 
 
 def _machine_key() -> str:

@@ -30,17 +30,22 @@ def optimize(model: LanguageModel) -> None:
     if model.head.weight.device.type != "cpu":
         return
     model.requires_grad_(False)
-    packs = _can_pack(model.head.weight.dtype)
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, Attention):
-                setattr(module, name, _FusedAttention(child, packs))
-            elif isinstance(child, Mlp):
-                setattr(module, name, _FusedMlp(child, packs))
-            elif isinstance(child, RmsNorm):
-                setattr(module, name, _InferenceNorm(child))
-            elif type(child) is not _Linear and isinstance(child, nn.Linear):
-                setattr(module, name, _Linear([child], packs, keeps_weight=child is model.head))
+    _replace_children(model, _can_pack(model.head.weight.dtype), model.head)
+
+
+def _replace_children(module: nn.Module, packs: bool, head: nn.Module) -> None:
+    """One after another, so that the weights of each are freed before the next one is packed."""
+    for name, child in module.named_children():
+        if isinstance(child, Attention):
+            setattr(module, name, _FusedAttention(child, packs))
+        elif isinstance(child, Mlp):
+            setattr(module, name, _FusedMlp(child, packs))
+        elif isinstance(child, RmsNorm):
+            setattr(module, name, _InferenceNorm(child))
+        elif isinstance(child, nn.Linear):
+            setattr(module, name, _Linear([child], packs, keeps_weight=child is head))
+        else:
+            _replace_children(child, packs, head)
 
 
 def _can_pack(dtype: torch.dtype) -> bool:

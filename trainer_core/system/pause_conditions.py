@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ NvmlQuery = Callable[..., Any]
 _MEMORY_THRESHOLD_BYTES: Final = 2**30  # GPU memory above what others hold permanently
 _BUSY_AFTER_S: Final = 5.0  # shorter use does not pause the run
 _IDLE_AFTER_S: Final = 60.0  # shorter gaps do not resume it
+_COMPILER: Final = "trainer_core.train.engine.compilation"  # in the command of the process that compiles
 _PROCESS_QUERIES: Final = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3")
 
 
@@ -68,12 +70,15 @@ class ExternalGpuMonitor:
 def query_external_memory(query: NvmlQuery, reserved: int) -> tuple[int, str] | None:
     """GPU memory that other programs hold, and the name of the program with most (empty if unknown); None: unknown.
 
-    `reserved`: bytes of this run's allocator.
+    `reserved`: bytes of this run's allocator. Unknown also while the run compiles in another process, where the driver
+    does not tell who holds memory.
     """
     held = {process.pid: process.usedGpuMemory for name in _PROCESS_QUERIES for process in query(name) or []}
     others = {pid: size for pid, size in held.items() if not _is_own(pid)}
     # No memory per process on Windows; other process numbers in containers.
     if len(others) == len(held) or None in others.values():
+        if _is_compiling():
+            return None
         used = getattr(query("nvmlDeviceGetMemoryInfo"), "used", None)
         return None if used is None else (max(0, int(used) - reserved), "")
     return sum(others.values()), _process_name(max(others, key=lambda pid: int(others[pid]))) if others else ""
@@ -85,6 +90,14 @@ def _is_own(pid: int) -> bool:
         return pid == os.getpid() or os.getpid() in (parent.pid for parent in psutil.Process(pid).parents())
     except psutil.Error:
         return False
+
+
+def _is_compiling() -> bool:
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has exited
+            if _COMPILER in child.cmdline():
+                return True
+    return False
 
 
 def _process_name(pid: int) -> str:

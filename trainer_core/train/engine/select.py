@@ -36,6 +36,7 @@ _GRAPH_S: Final = 0.03  # a step this short may be limited by kernel launches
 _CHUNKED_FROM_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 """fp32 logits from which on the loss is computed in chunks, which saves memory, and time on a CPU: 2,048 tokens x 4,096
 vocabulary entries take 76 % of the time of all logits at once."""
+_COMPARED_POSITIONS: Final = 2048
 _CHUNK_BYTES: Final = {"cpu": 32 * 2**20, "cuda": 256 * 2**20}  # fp32 logits per chunk
 _MIN_CHUNK_ROWS: Final = {"cpu": 256, "cuda": 64}  # 64 instead of 256 rows of 16,000: 1.5 times the time on a CPU
 _TRANSFORMERS: Final[Reason] = ("path.unsupported", {"what": "models that transformers computes"})
@@ -194,16 +195,22 @@ class _Selector:
         return cast(ModelConfig, self._engine.model.config)
 
     def _verify_attention(self, name: str, rows: int, segments: bool) -> tuple[float | None, Reason | None]:
-        """Error of a backend against fp32 `math` on the first sequence, and why it cannot be used."""
+        """Error of a backend against fp32 `math`, and why it cannot be used.
+
+        The reference keeps all scores: a few heads and positions are compared, and all of them computed by the backend.
+        """
         missing = None if name == REFERENCE else self._missing(name)
         if name == REFERENCE or missing is not None:
             return None, missing
         precision, shape = self._engine.precision, self._shape()
         batch = compilation.build_example(rows, self._config.max_seq_len, segments, shape.vocab_size, self._device)
-        first = batch.split_rows(1)[0]
+        length, groups = min(self._config.max_seq_len, _COMPARED_POSITIONS), min(shape.attention.n_kv_heads, 2)
+        heads = shape.attention.n_heads // shape.attention.n_kv_heads * groups
+        few = replace(shape, attention=replace(shape.attention, n_heads=heads, n_kv_heads=groups))
+        part = compilation.build_example(1, length, segments, shape.vocab_size, self._device)
         try:
-            found = measuring.attention_pass(name, shape, first, precision.dtype)()
-            error = measuring.relative_error(found, measuring.attention_pass("math", shape, first, None)())
+            found = measuring.attention_pass(name, few, part, precision.dtype)()
+            error = measuring.relative_error(found, measuring.attention_pass("math", few, part, None)())
             measuring.attention_pass(name, shape, batch, precision.dtype)()
         except Exception as failure:  # noqa: BLE001 - a kernel can refuse, or fail, in any way
             return None, ("path.failed", {"reason": compilation.error_summary(failure)})
