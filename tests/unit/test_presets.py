@@ -52,7 +52,12 @@ DOCUMENTED: dict[str, dict[str, object]] = {
         for card in ("cpu", "8gb", "12gb", "16gb", "24gb", "48gb")
     },
     **{
-        f"dpo_{card}": {"objective": "dpo", "preference_beta": 0.1, "method": "lora", "learning_rate": 5e-6}
+        f"dpo_{card}": {
+            "objective": "dpo",
+            "preference_beta": 0.1,
+            "method": "lora",
+            "learning_rate": 5e-5 if card == "cpu" else 5e-6,
+        }
         for card in ("cpu", "8gb", "24gb")
     },
     "grpo_small": {"objective": "grpo", "rewards": ["number"], "method": "lora", "group_size": 8},
