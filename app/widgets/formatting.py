@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -99,9 +99,14 @@ def append_split(name: str, split: str) -> str:
     return tr("common.name_and_split", name=name, split=split) if split else name
 
 
+def join_items(items: Iterable[str]) -> str:
+    """Items of a list in one line."""
+    return tr("setup.list_separator").join(items)
+
+
 def format_data_sources(paths: list[str]) -> str:
     """Return the names of sources, without folders."""
-    return ", ".join(
+    return join_items(
         format_data_source(path) if path.startswith("builtin:") else Path(path).name or path for path in paths
     )
 
@@ -109,7 +114,7 @@ def format_data_sources(paths: list[str]) -> str:
 def format_allowed_values(knob: Knob) -> str:
     """Describe the allowed values of a setting, as errors of the trainer do."""
     if knob.kind == "choice":
-        return ", ".join(knob_value_label(knob, choice) for choice in knob.choices)
+        return join_items(knob_value_label(knob, choice) for choice in knob.choices)
     return str(translate_params({"allowed": knob.allowed()}, current_language())["allowed"])
 
 

@@ -9,6 +9,7 @@ from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.texts import tr
+from app.widgets import formatting
 from app.widgets.basic import local_paths
 
 
@@ -58,5 +59,5 @@ class DropIndicator(QLabel):
 
 
 def _format_names(paths: list[str]) -> str:
-    names = ", ".join(Path(path).name or path for path in paths[:3])
+    names = formatting.join_items(Path(path).name or path for path in paths[:3])
     return names if len(paths) <= 3 else tr("window.more_names", names=names, count=len(paths) - 3)

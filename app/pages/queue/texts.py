@@ -91,7 +91,8 @@ def format_details(item: QueueItem) -> str:
         lines.append(tr(key, step=formatting.format_count(item.steps)))
     lines.append(tr("queue.settings_list", settings=format_changes(item)))
     more = f", … (+{len(item.data) - _MAX_SOURCES})" if len(item.data) > _MAX_SOURCES else ""
-    lines.append(tr("queue.data", data=", ".join(map(formatting.format_data_source, item.data[:_MAX_SOURCES])) + more))
+    data = formatting.join_items(map(formatting.format_data_source, item.data[:_MAX_SOURCES]))
+    lines.append(tr("queue.data", data=data + more))
     times = [("queue.added_at", item.added), ("queue.started_at", item.started), ("queue.ended_at", item.ended)]
     lines.append("  ·  ".join(tr(key, when=formatting.format_timestamp(when)) for key, when in times if when))
     return "\n".join(lines)

@@ -36,7 +36,7 @@ _FACTS: Final[dict[str, tuple[str, Callable[[RunRow], str]]]] = {
     },
     "size": ("runs.size_on_disk", lambda row: ""),  # measured
     "last": ("runs.last_loss", lambda row: formatting.format_loss(row.run.last_loss)),
-    "data": ("common.data", lambda row: ", ".join(map(formatting.format_data_source, row.run.data)) or "–"),
+    "data": ("common.data", lambda row: formatting.join_items(map(formatting.format_data_source, row.run.data)) or "–"),
 }
 """Title and text of each fact."""
 

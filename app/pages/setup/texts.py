@@ -146,4 +146,4 @@ def format_weights(count: int) -> str:
 
 
 def _join_names(paths: Sequence[str]) -> str:
-    return ", ".join(Path(path).name or path for path in paths)
+    return formatting.join_items(Path(path).name or path for path in paths)
