@@ -68,7 +68,7 @@ def start_supervised(
     path = os.pathsep.join((str(home / "site"), str(ROOT)))
     variables = {"PYTHONPATH": path, "FAULTS": str(faults_file), "DELAY_S": str(delay_s)}
     options = ["--restarts", str(restarts), "--max-steps", str(steps)]
-    where = ["--resume", str(home / "runs" / name / "checkpoints" / resume)] if resume else ["--run-dir", name]
+    where = ["--resume", str(home / name / "checkpoints" / resume)] if resume else ["--run-dir", name]
     arguments = ["train", *ARGUMENTS, *options, "--data", str(home / "文本 text.txt"), *where]
     return subprocess.Popen(
         [sys.executable, "-m", "trainer_core", *arguments],
@@ -101,7 +101,7 @@ def read_hello(process: subprocess.Popen[bytes], last: type = protocol.Step) -> 
 
 def test_a_restart_after_the_resume_of_a_checkpoint_continues_with_a_later_one(home: Path) -> None:
     assert finish(start_supervised(home, "named", "5:other")).code != 0
-    checkpoint = max((home / "runs" / "named" / "checkpoints").iterdir()).name
+    checkpoint = max((home / "named" / "checkpoints").iterdir()).name
     resumed = finish(start_supervised(home, "named", "10:crash", resume=checkpoint))
     assert resumed.code == 0, resumed.stderr
     hellos = resumed.events_of(protocol.Hello)
