@@ -28,6 +28,7 @@ from launcher.running import processes_using, setup_lock
 from launcher.setting_up import python_problem, set_up, set_up_window
 
 CLOSING_S = 5.0  # for the window that asked to go back
+_WENT_BACK = "launcher.went_back"  # message in place of the reason why an update failed
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
 
@@ -162,7 +163,7 @@ def go_back() -> None:
         rename_environment(old, new)
         rename_environment(gone, old)
         rename_environment(new, gone)
-    old.update_state(failed=[update_fingerprint(get_choices()), message("launcher.went_back")])
+    old.update_state(failed=[update_fingerprint(get_choices()), _WENT_BACK])
     print_and_log(message("launcher.ready", version=old.torch_version()))
 
 
@@ -209,7 +210,9 @@ def earlier_failure(choices: "dict[str, str]") -> str:
     env = current_environment()
     wish, why = env.state.get("failed") or ("", "")
     is_intact = env.is_usable() and env.torch_version() == env.state.get("torch")
-    return str(why) if is_intact and wish == update_fingerprint(choices) else ""
+    if not is_intact or wish != update_fingerprint(choices):
+        return ""
+    return message(why) if why == _WENT_BACK else str(why)
 
 
 def update_fingerprint(choices: "dict[str, str]") -> str:
