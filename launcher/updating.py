@@ -28,7 +28,7 @@ from launcher.running import processes_using, setup_lock
 from launcher.setting_up import python_problem, set_up, set_up_window
 
 CLOSING_S = 5.0  # for the window that asked to go back
-_WENT_BACK = "launcher.went_back"  # message in place of the reason why an update failed
+_WENT_BACK = "went_back"  # in place of the reason why an update failed
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
 
@@ -212,7 +212,7 @@ def earlier_failure(choices: "dict[str, str]") -> str:
     is_intact = env.is_usable() and env.torch_version() == env.state.get("torch")
     if not is_intact or wish != update_fingerprint(choices):
         return ""
-    return message(why) if why == _WENT_BACK else str(why)
+    return message("launcher.went_back") if why == _WENT_BACK else str(why)
 
 
 def update_fingerprint(choices: "dict[str, str]") -> str:

@@ -71,7 +71,7 @@ def test_reasons_of_archive_members_keep_their_prefix() -> None:
         ("row 4117", "第 4117 行"),
         ("element 3", "第 3 个元素"),
         ("line 2 after byte 4096", "第 4096 字节之后的第 2 行"),
-        ("sample a/b 1", "样本 a/b 1"),
+        ("sample a/b 1", "样本“a/b 1”"),
         ("its end, after line 5", "第 5 行之后的末尾"),
         ("byte 4096 of 9000, after line 5", "第 5 行之后的第 4096/9000 字节"),
         ("somewhere else", "somewhere else"),
