@@ -176,7 +176,7 @@ def test_an_adapter_exported_for_peft_names_and_fits_its_base(trained: Trainer, 
     card = (target / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: peft\n")
     assert "\nlicense: mit\n" in card
-    assert "The licence of the base model is mit." in card
+    assert "The license of the base model is mit." in card
     assert sorted(path.name for path in target.iterdir()) == [
         "README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
