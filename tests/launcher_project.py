@@ -61,6 +61,7 @@ def write_torch(folder: Path, version: str) -> None:
 def write_small(folder: Path, version: str) -> None:
     """Write a package with a program that prints its version and its environment."""
     code = f"import sys\n\n\ndef main():\n    print('small {version} in ' + sys.prefix)\n"
+    code += "#" * int(version[0])  # bytecode is valid for every source of the same second and the same size
     entry_points = "[console_scripts]\nsmall = small:main\n"
     write_wheel(
         folder, "small", version, {"small.py": code, f"small-{version}.dist-info/entry_points.txt": entry_points}

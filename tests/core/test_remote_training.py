@@ -146,7 +146,7 @@ def test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap(
 ) -> None:
     run, there = RunDir(run_dir.runs_root() / "run 一"), RunDir(far / "runs" / "run 一")
     data = text_file(tmp_path)
-    remote = train(run, far, data, steps=600)
+    remote = train(run, far, data, steps=2000)
     for cut in range(1, 4):
         seen = len(remote.steps())
         wait_until(lambda seen=seen: len(remote.steps()) > seen + 50, 120)
@@ -158,7 +158,7 @@ def test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap(
     # The process repeats the phase after each cut, and reports its own phases and warnings.
     written = [line for line in events.splitlines(keepends=True) if b'"type":"phase"' not in line]
     assert [line for line in remote.lines if line in set(written)] == written
-    assert remote.steps() == list(range(1, 601))
+    assert remote.steps() == list(range(1, 2001))
     phases = [event.phase for event in remote.events() if isinstance(event, protocol.Phase)]
     assert phases.count("connecting") == 4
     checkpoints = checkpoint_dir.list_checkpoints(run.checkpoints)
@@ -167,7 +167,7 @@ def test_a_run_whose_connection_is_cut_three_times_is_followed_without_a_gap(
     assert not any(map(checkpoint_dir.find_problem, checkpoints))
     assert run_dir.read_yaml(run.config)["data"] == [str(data)]
     summary = run_dir.summarize(run)
-    assert (summary.state, summary.step, summary.host) == ("finished", 600, HOST)
+    assert (summary.state, summary.step, summary.host) == ("finished", 2000, HOST)
 
 
 def test_a_run_continues_after_its_window_was_killed_and_is_stopped_and_resumed_later(
