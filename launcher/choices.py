@@ -56,7 +56,8 @@ def get_choices(given: "argparse.Namespace | None" = None) -> "dict[str, str]":
     if choices["constraints"] and not Path(choices["constraints"]).is_file():
         raise SetupError(message("launcher.no_constraints", path=choices["constraints"]), 2)
     if given:
-        write_json(places.STATE_FOLDER / "choices.json", choices)
+        kept = {name: choices[name] if getattr(given, name) else stored.get(name, "") for name in CHOICE_NAMES}
+        write_json(places.STATE_FOLDER / "choices.json", kept)
     return choices
 
 

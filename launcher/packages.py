@@ -72,10 +72,12 @@ def source_options(choices: "dict[str, str]") -> "list[str]":
     return packed_options() or (["--index-url", mirror.pypi] if mirror else [])
 
 
-def folder_source(label: str, folder: Path) -> TorchSource:
-    """A folder of wheels as the only source: of a pack, or what `--keep-downloads` kept, for use without a network."""
-    wheel = next(iter(folder.glob("torch-*.whl")), None)
-    version = wheel.name.split("-")[1] if wheel else torch_pin()
+def folder_source(label: str, folder: Path, tag: str) -> TorchSource:
+    """A folder of wheels as the only source: of a pack, or what `--keep-downloads` kept, for use without a network.
+    `tag`: the build of torch that is preferred."""
+    pin = torch_pin()
+    kept = [wheel.name.split("-")[1] for wheel in folder.glob("torch-*.whl")]
+    version = next((one for one in (f"{pin}+{tag}", pin, *kept) if one in kept), pin)
     return TorchSource(label, version, ["--no-index", "--find-links", str(folder)])
 
 
@@ -99,9 +101,9 @@ class Resolver:
         """Return the first source that has exactly this build of torch."""
         sources = torch_sources(tag, torch_pin(), find_mirror(self.choices["mirror"]), system)
         if packed_options():
-            sources = [folder_source(message("launcher.source.packed"), places.PACKED_WHEELS)]
+            sources = [folder_source(message("launcher.source.packed"), places.PACKED_WHEELS, tag)]
         elif places.DOWNLOADS.is_dir():
-            sources.append(folder_source(message("launcher.source.kept"), places.DOWNLOADS))
+            sources.append(folder_source(message("launcher.source.kept"), places.DOWNLOADS, tag))
         tried: list[str] = []
         for source in sources:
             # === compares text: torch==2.13.0 would also take 2.13.0+cpu, which counts as newer.

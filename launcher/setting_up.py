@@ -139,14 +139,21 @@ def missing(env: Environment, packages: "list[Package]") -> "list[Package]":
 def announce_download(env: Environment, packages: "list[Package]", **about: str) -> None:
     """Say what is going to be downloaded. Raises SetupError if the disk is too small for it."""
     remote = [package for package in packages if not package.is_local()]
-    total, there = sum(one.size for one in remote), sum(one.received() for one in remote)
-    needed = total - there + round(UNPACKED_FACTOR * sum(one.size for one in packages))
-    free = shutil.disk_usage(str(env.folder)).free
-    emit("plan", **about, bytes=total, done=there, free=free, needed=needed)
+    total, received = sum(one.size for one in remote), sum(one.received() for one in remote)
+    needs = {env.folder: round(UNPACKED_FACTOR * sum(one.size for one in packages))}
+    if env.folder.stat().st_dev == places.STATE_FOLDER.stat().st_dev:
+        needs[env.folder] += total - received
+    else:  # chosen by `--environment`
+        needs[places.STATE_FOLDER] = total - received
+    free = {folder: shutil.disk_usage(str(folder)).free for folder in needs}
+    emit("plan", **about, bytes=total, done=received, free=free[env.folder], needed=needs[env.folder])
     if remote:
-        print_and_log(message("launcher.download", count=len(remote), size=total / 1e6, free=free / 1e9), indent="  ")
-    if free < needed:
-        raise SetupError(message("launcher.disk_too_small", needed=needed / 1e9, free=free / 1e9, folder=env.folder), 7)
+        text = message("launcher.download", count=len(remote), size=total / 1e6, free=free[env.folder] / 1e9)
+        print_and_log(text, indent="  ")
+    for folder, needed in needs.items():
+        if free[folder] < needed:
+            there = free[folder] / 1e9
+            raise SetupError(message("launcher.disk_too_small", needed=needed / 1e9, free=there, folder=folder), 7)
 
 
 def install(env: Environment, packages: "list[Package]") -> None:

@@ -152,16 +152,20 @@ def test_the_proxy_of_pip_is_used(project: ShellProject, index: PackageIndex, uv
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="mounts a small disk")
-def test_a_disk_that_is_too_small_is_reported_before_the_download(project: ShellProject, index: PackageIndex) -> None:
+@pytest.mark.parametrize(("megabytes", "environment"), [(32, "here"), (7, "{}/elsewhere")])
+def test_a_disk_that_is_too_small_is_reported_before_the_download(
+    project: ShellProject, index: PackageIndex, megabytes: int, environment: str
+) -> None:
     small = project.root.parent / "small disk"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(small)], check=True)
     try:
         project.root = Path(shutil.move(project.root, small))
-        done = project.run("setup", **index.variables())
+        done = project.run("setup", "--environment", environment.format(small.parent), **index.variables())
     finally:
         subprocess.run(["umount", str(small)], check=True)
     assert done.returncode == 7, done.stderr
+    assert f"GB are needed in {project.root / ('.venv' if environment == 'here' else '.venv-setup')}. " in done.stderr
     assert "Free some space and start again." in done.stderr
     assert index.sent[LARGE] < 100_000  # its metadata
 

@@ -217,6 +217,14 @@ def test_a_torch_without_a_build_tag_is_used_only_if_it_is_the_required_build() 
         assert not has_plain(tag, platform)
 
 
+def test_of_several_kept_builds_of_torch_the_required_one_is_installed(tmp_path: Path) -> None:
+    for build in ("2.12.0+cpu", "2.13.0", "2.13.0+cpu", "2.13.0+cu126"):
+        (tmp_path / f"torch-{build}-cp312-cp312-win_amd64.whl").touch()
+    for tag in ("cpu", "cu126"):
+        found = packages.folder_source("kept", tmp_path, tag)
+        assert found == sources.TorchSource("kept", f"2.13.0+{tag}", ["--no-index", "--find-links", str(tmp_path)])
+
+
 def test_a_mirror_replaces_pypi_and_precedes_the_torch_index() -> None:
     for name, mirror in sources.MIRRORS.items():
         found = sources.torch_sources("cu126", "2.13.0", sources.find_mirror(name), "win32")
@@ -292,7 +300,9 @@ def test_options_of_setup_are_stored_and_environment_variables_override_them(
     assert choices.get_choices() == {**NO_CHOICES, "torch": "cu126", "mirror": "aliyun"}
     monkeypatch.setenv("TRAINDECK_TORCH", "cpu")
     assert choices.get_choices()["torch"] == "cpu"
+    assert choices.get_choices(choices.parse_options(["--mirror", "nju"]))["torch"] == "cpu"
     monkeypatch.delenv("TRAINDECK_TORCH")
+    assert choices.get_choices() == {**NO_CHOICES, "torch": "cu126", "mirror": "nju"}
     choices.get_choices(choices.parse_options(["--torch", "auto", "--mirror", "none"]))
     assert choices.get_choices() == NO_CHOICES
 
