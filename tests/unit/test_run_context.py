@@ -352,5 +352,6 @@ def test_the_seconds_of_each_phase_add_up_to_those_since_the_start(pipe: PipedCo
     pipe.context.set_phase("loading")
     seconds = pipe.context.phase_seconds()
     assert list(seconds) == ["starting", "loading", "preparing"]
-    assert 0.05 <= seconds["preparing"] < seconds["starting"]
+    # Windows' clock advances in steps of 16 ms
+    assert 0.03 <= seconds["preparing"] < seconds["starting"]
     assert sum(seconds.values()) == pytest.approx(time.monotonic() - STARTED_AT, abs=0.02)
