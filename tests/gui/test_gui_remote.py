@@ -76,7 +76,7 @@ def test_a_host_is_added_and_trains_through_three_cuts_until_its_model_is_here(
     controller.active_run.event_received.connect(
         lambda event: seen.append(getattr(event, "phase", None) or getattr(event, "code", ""))
     )
-    fill_form(controller, 600, "run 一")
+    fill_form(controller, 4000, "run 一")
     click(qtbot, window.run_bar.start)
     for cut in range(1, 4):
         before = machine.step
@@ -89,7 +89,7 @@ def test_a_host_is_added_and_trains_through_three_cuts_until_its_model_is_here(
     here, there = RunDir(home / "runs" / "run 一"), RunDir(far / "runs" / "run 一")
     assert here.events.read_bytes() == there.events.read_bytes()
     steps, _ = controller.active_run.record.metrics.series("train_loss")
-    assert list(steps) == list(range(1, 601))
+    assert list(steps) == list(range(1, 4001))
     checkpoints = checkpoint_dir.list_checkpoints(here.checkpoints)
     assert checkpoints
     assert not any(map(checkpoint_dir.find_problem, checkpoints))
@@ -99,7 +99,7 @@ def test_a_host_is_added_and_trains_through_three_cuts_until_its_model_is_here(
     assert window.runs.model.index(0, 1).data() == f"run 一 on {HOST}"
     window.show_page("chat")
     chat, session = window.chat, window.chat.models.all_sessions[0]
-    qtbot.waitUntil(lambda: chat.columns[0].checkpoint.currentText().startswith("Newest: Step 600"), timeout=20_000)
+    qtbot.waitUntil(lambda: chat.columns[0].checkpoint.currentText().startswith("Newest: Step 4,000"), timeout=20_000)
     chat.row.fields["max_tokens"].setValue(8)
     chat.prompt.setPlainText("def ")
     click(qtbot, chat.write)
