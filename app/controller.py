@@ -16,7 +16,7 @@ from PySide6.QtGui import QGuiApplication
 from app.core import command_line
 from app.core.active_run import ActiveRun
 from app.core.command_line import SHELLS, Shell
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.idle_task import IdleTask
 from app.core.installation import installation
 from app.core.refresh_throttle import RefreshThrottle
@@ -77,7 +77,7 @@ class Controller(QObject):
         self.preview_job = DataPreviewJob(self.form, preview_process)
         self.check_job = CheckJob(self.form, check_process)
         self.active_run = ActiveRun(process, self)
-        self._history = RunHistory(runs_root())
+        self._history = RunList(runs_root())
         self._list_task = IdleTask(self)  # reads the list of runs: a thousand take seconds the first time
         self.window = window = MainWindow(self.form, self.check_job, style.resolve_theme(self._settings.theme))
         self._banner_controller = BannerController(window.banners, self.active_run)

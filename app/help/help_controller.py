@@ -46,9 +46,9 @@ class HelpController(QObject):
         self._show_document(program_files.ROOT / "CHANGELOG.md", tr("help.whats_new"))
 
     def _show_document(self, path: Path, title: str) -> None:
-        from app.help.text_dialog import Document
+        from app.help.text_dialog import DocumentDialog
 
-        _show_dialog(Document(path, title, self._window))
+        _show_dialog(DocumentDialog(path, title, self._window))
 
     def show_shortcuts(self) -> None:
         from app.help.text_dialog import Shortcuts

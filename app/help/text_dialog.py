@@ -63,7 +63,7 @@ class _DocumentBrowser(QTextBrowser):
             QDesktopServices.openUrl(target)
 
 
-class Document(TextDialog):
+class DocumentDialog(TextDialog):
     """A Markdown or plain text file of Traindeck."""
 
     def __init__(self, path: Path, title: str, parent: QWidget | None = None) -> None:

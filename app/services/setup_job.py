@@ -33,7 +33,7 @@ class Stage(msgspec.Struct, tag="stage"):
     text: str
 
 
-class Plan(msgspec.Struct, tag="plan"):
+class SetupPlan(msgspec.Struct, tag="plan"):
     """What is installed. Sizes are in bytes."""
 
     torch: str  # build: cpu, cu126, cu130 …
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, tag="plan"):
     mirror: str = ""
 
 
-class Progress(msgspec.Struct, tag="progress"):
+class DownloadProgress(msgspec.Struct, tag="progress"):
     """State of the download. `rate` is in bytes/s."""
 
     done: int
@@ -56,7 +56,7 @@ class Progress(msgspec.Struct, tag="progress"):
     file: str = ""  # name of a package
 
 
-class Ready(msgspec.Struct, tag="ready"):
+class PartReady(msgspec.Struct, tag="ready"):
     """A part is installed: window, data or all."""
 
     part: str
@@ -78,7 +78,7 @@ class End(msgspec.Struct, tag="end"):
     restart: bool = False
 
 
-SetupEvent = Text | Stage | Plan | Progress | Ready | Mirror | End
+SetupEvent = Text | Stage | SetupPlan | DownloadProgress | PartReady | Mirror | End
 _decoder: Final = msgspec.json.Decoder(SetupEvent)
 
 
@@ -168,8 +168,8 @@ class SetupJob(QObject):
         super().__init__(parent)
         self.state: Literal["offered", "running", "paused", "failed", "finished"] = "offered"
         self.reason = ""  # of an offered update
-        self.plan: Plan | None = None
-        self.progress: Progress | None = None
+        self.plan: SetupPlan | None = None
+        self.progress: DownloadProgress | None = None
         self.stage: Stage | None = None
         self.failure = ""
         self.needs_restart = False
@@ -240,11 +240,11 @@ class SetupJob(QObject):
                 self.line_added.emit(event.text)
             case Stage():
                 self.stage = event
-            case Plan():
+            case SetupPlan():
                 self.plan = event
-            case Progress():
+            case DownloadProgress():
                 self.progress = event
-            case Ready(part="data"):
+            case PartReady(part="data"):
                 installation.on_ready("data")
             case End():
                 self._end = event

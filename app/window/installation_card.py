@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QProgressBar, QTextBrowser, QWidget
 
 from app.core.installation import installation
 from app.help.text_dialog import TextDialog
-from app.services.setup_job import Mirror, Plan, SetupJob
+from app.services.setup_job import Mirror, SetupJob, SetupPlan
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
@@ -177,7 +177,7 @@ class InstallationCard(FittingCard):
                 parts.append(tr("window.time_left", time=formatting.format_duration(progress.eta_s)))
         set_text_if_changed(self.amount, "  ·  ".join(parts))
 
-    def _show_plan(self, plan: Plan) -> None:
+    def _show_plan(self, plan: SetupPlan) -> None:
         build = tr("installation.build", torch=plan.torch, source=plan.source, reason=plan.reason)
         needed, free = formatting.format_bytes(plan.needed), formatting.format_bytes(plan.free)
         set_text_if_changed(self.build, build)

@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from app.core.active_run import ActiveRun
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.run_loader import RunLoader, RunRecord
 from app.core.settings import Settings
@@ -38,7 +38,7 @@ class RunViewer(QObject):
     def __init__(
         self,
         window: MainWindow,
-        history: RunHistory,
+        history: RunList,
         active_run: ActiveRun,
         settings: Settings,
         show_error: Callable[[TraindeckError], None],

@@ -17,7 +17,7 @@ from trainer_core.config import Config
 from trainer_core.data.batch import IGNORE_INDEX, PADDING_SEGMENT, Batch
 from trainer_core.models.attention import BACKENDS
 from trainer_core.models.decoder import Decoder
-from trainer_core.train.preferences import Answers, PreferenceLoss, orpo_loss, reference_logps, reward_means
+from trainer_core.train.preferences import AnswerLogps, PreferenceLoss, orpo_loss, reference_logps, reward_means
 
 VOCABULARY, BETA, MARGIN = 61, 0.4, 0.3
 Conversation = tuple[list[int], int]  # tokens, and how many of them are the answer
@@ -188,7 +188,10 @@ def test_without_an_adapter_the_reference_is_the_model_itself(model: Decoder) ->
 
 def test_an_answer_without_doubt_has_a_finite_gradient() -> None:
     logps = torch.zeros(2, requires_grad=True)
-    chosen, rejected = Answers(logps, torch.zeros(2), torch.ones(2)), Answers(2 * logps, torch.zeros(2), torch.ones(2))
+    chosen, rejected = (
+        AnswerLogps(logps, torch.zeros(2), torch.ones(2)),
+        AnswerLogps(2 * logps, torch.zeros(2), torch.ones(2)),
+    )
     loss = orpo_loss(chosen, rejected, Config(objective="orpo")).sum()
     loss.backward()
     assert logps.grad is not None

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 import trainer_core
 from app.controller import Controller
 from app.help import help_controller
-from app.help.text_dialog import Document
+from app.help.text_dialog import DocumentDialog
 from app.services import desktop_shell
 from tests.gui.conftest import ROOT, MakeWindow, click
 from trainer_core import texts
@@ -47,7 +47,7 @@ def test_about_shows_versions_that_can_be_copied(make_window: MakeWindow, qtbot:
     assert QGuiApplication.clipboard().text().startswith(f"traindeck {trainer_core.__version__}\n")
     about = open_dialog(controller, "about", QMessageBox)
     click_button(qtbot, about, texts.get("help.licence", language))
-    [licence] = controller.window.findChildren(Document)
+    [licence] = controller.window.findChildren(DocumentDialog)
     assert "Apache License" in licence.text.toPlainText()
 
 
@@ -76,7 +76,7 @@ def normalize(name: str) -> str:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_guide_opens_in_the_language_of_the_window(make_window: MakeWindow, language: str) -> None:
-    guide = open_dialog(make_window(language=language), "guide", Document)
+    guide = open_dialog(make_window(language=language), "guide", DocumentDialog)
     text = guide.text.toPlainText()
     chinese_characters = sum("一" <= letter <= "鿿" for letter in text)
     assert len(text) > 500
@@ -90,7 +90,7 @@ def test_images_of_a_document_are_scaled_to_the_width_of_its_text(qtbot: QtBot, 
     assert picture.save(str(tmp_path / "图 片" / "a.png"))
     path = tmp_path / "guide.md"
     path.write_text("# Title\n\n![one](图%20片/a.png)\n\n![none](missing.png)\n\nAfter.\n", encoding="utf-8")
-    document = Document(path, "Guide")
+    document = DocumentDialog(path, "Guide")
     qtbot.addWidget(document)
     document.show()
 

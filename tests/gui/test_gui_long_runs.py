@@ -79,7 +79,7 @@ def test_another_run_can_be_opened_while_a_long_one_loads(
 
 
 def test_a_long_overlay_is_downsampled_and_keeps_its_extremes(qtbot: QtBot, long_run: Path) -> None:
-    history = run_list.RunHistory(long_run.parent)
+    history = run_list.RunList(long_run.parent)
     history.refresh()
     overlays = OverlayController(history)
     overlays.set_shown([long_run], on=True)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from app.core.history import run_list
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from tests.events import hello
 from trainer_core import protocol
 from trainer_core.runs import run_dir
@@ -53,11 +53,11 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for name, started in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         make_run(tmp_path, name, started)
     (tmp_path / "no run").mkdir()
-    assert [run.name for run in RunHistory(tmp_path).refresh()] == ["b", "c", "a"]
+    assert [run.name for run in RunList(tmp_path).refresh()] == ["b", "c", "a"]
 
 
 def test_a_missing_folder_has_no_runs(tmp_path: Path) -> None:
-    assert RunHistory(tmp_path / "none").refresh() == []
+    assert RunList(tmp_path / "none").refresh() == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="creating links needs a privilege")
@@ -65,14 +65,14 @@ def test_a_folder_that_cannot_be_read_does_not_hide_other_runs(tmp_path: Path) -
     unreadable = tmp_path / "lost+found"
     unreadable.symlink_to("a" * 300)  # raises OSError when it is read, for root too
     make_run(tmp_path, "a", 1.0)
-    assert [run.name for run in RunHistory(tmp_path).refresh()] == ["a"]
+    assert [run.name for run in RunList(tmp_path).refresh()] == ["a"]
     assert [run.name for run in run_dir.list_runs(tmp_path)] == ["a"]
-    assert RunHistory(tmp_path).get(unreadable) is None
+    assert RunList(tmp_path).get(unreadable) is None
 
 
 def test_an_unchanged_run_is_not_read_again(tmp_path: Path, read_runs: list[Path]) -> None:
     first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
-    history = RunHistory(tmp_path)
+    history = RunList(tmp_path)
     history.refresh()
     history.refresh()
     assert sorted(read_runs) == [first, second]
@@ -84,7 +84,7 @@ def test_an_unchanged_run_is_not_read_again(tmp_path: Path, read_runs: list[Path
 
 def test_a_run_is_running_only_while_its_process_exists(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    history = RunHistory(tmp_path)
+    history = RunList(tmp_path)
     assert history.refresh()[0].state == "interrupted"
     lock(path)
     assert history.refresh()[0].state == "running"
@@ -94,7 +94,7 @@ def test_a_run_is_running_only_while_its_process_exists(tmp_path: Path) -> None:
 
 def test_a_deleted_run_is_removed_from_the_list(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    history = RunHistory(tmp_path)
+    history = RunList(tmp_path)
     assert len(history.refresh()) == 1
     (path / "config.yaml").unlink()
     assert history.refresh() == []
@@ -104,7 +104,7 @@ def test_a_deleted_run_is_removed_from_the_list(tmp_path: Path) -> None:
 def test_a_refresh_reads_one_run_per_iteration(tmp_path: Path, read_runs: list[Path]) -> None:
     for number in range(3):
         make_run(tmp_path, f"r{number}", float(number))
-    slices = RunHistory(tmp_path).iter_refresh()
+    slices = RunList(tmp_path).iter_refresh()
     for count in (1, 2, 3):
         next(slices)
         assert len(read_runs) == count

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.core.history import run_notes
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.history.run_notes import NOTES_FILE, RunNotes, parse_tags
 
 NOTES = RunNotes(note="第一行\nsecond", tags=("长跑", "base line"), archived=True)
@@ -59,7 +59,7 @@ def test_a_refresh_reads_notes_that_another_window_changed(tmp_path: Path) -> No
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_text("preset: cpu\n", encoding="utf-8")
-    history = RunHistory(tmp_path)
+    history = RunList(tmp_path)
     history.refresh()
     assert history.notes(run) == RunNotes()
     history.set_notes(run, RunNotes(note="this window"))

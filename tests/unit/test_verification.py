@@ -11,7 +11,7 @@ import pytest
 from tests.recording_sink import RecordingSink
 from trainer_core import protocol, verification_texts
 from trainer_core.export.verification import samples
-from trainer_core.export.verification.answers import Answers, Continuation, Request
+from trainer_core.export.verification.answers import Continuation, ProgramAnswers, Request
 from trainer_core.export.verification.compare import Bounds, compare
 from trainer_core.export.verification.verify import RESULT_FILE, emit_result
 from trainer_core.messages import ExitCode, TraindeckError
@@ -30,7 +30,7 @@ REQUEST = Request(
     n_tokens=10,
     end_token=9,
 )
-EXPECTED = Answers(
+EXPECTED = ProgramAnswers(
     program="Traindeck",
     token_ids=[[1], [2]],
     decomposed_ids=[[3]],

@@ -114,7 +114,7 @@ class Cancelled(Exception):  # noqa: N818 - a request, not an error
     """Raised in the thread when the caller has stopped."""
 
 
-class Control:
+class DownloadControl:
     """State that the thread shares with its caller: progress, pause and cancellation."""
 
     def __init__(self) -> None:
@@ -146,10 +146,12 @@ class Control:
 
 
 def run_cancellable(
-    work: Callable[[Control], T], reporter: Reporter, report: Callable[[Control], None] = lambda control: None
+    work: Callable[[DownloadControl], T],
+    reporter: Reporter,
+    report: Callable[[DownloadControl], None] = lambda control: None,
 ) -> T:
     """Run `work` in a thread and poll meanwhile. After a Stop the thread ends on its own, at its next check."""
-    control, future = Control(), futures.Future[T]()
+    control, future = DownloadControl(), futures.Future[T]()
 
     def run() -> None:
         try:
@@ -176,7 +178,7 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
         raise files.disk_full_error(plan.folder, needed + _OVERHEAD_BYTES)
     present, total = plan.bytes_present, plan.bytes_total
 
-    def work(control: Control) -> None:
+    def work(control: DownloadControl) -> None:
         for file in plan.files:
             if plan.blobs is None:
                 _remove_outdated(plan.target(file), file, control)
@@ -186,7 +188,7 @@ def download(plan: DownloadPlan, reporter: Reporter, check: Callable[[str], None
                     _fetch(plan, file, control)
             check(file.name)
 
-    def report(control: Control) -> None:
+    def report(control: DownloadControl) -> None:
         reporter.progress("loading", min(present + control.received, total), total, "bytes")
 
     run_cancellable(work, reporter, report)
@@ -210,7 +212,7 @@ def _lock(plan: DownloadPlan, file: RemoteFile) -> Iterator[None]:
         yield
 
 
-def _remove_outdated(target: Path, file: RemoteFile, control: Control) -> None:
+def _remove_outdated(target: Path, file: RemoteFile, control: DownloadControl) -> None:
     """Delete a file of an interrupted download that the repository has replaced since."""
     if target.is_file() and file.digest:
         with files.translate_os_errors(target):
@@ -220,7 +222,7 @@ def _remove_outdated(target: Path, file: RemoteFile, control: Control) -> None:
                 target.unlink()
 
 
-def _fetch(plan: DownloadPlan, file: RemoteFile, control: Control) -> None:
+def _fetch(plan: DownloadPlan, file: RemoteFile, control: DownloadControl) -> None:
     blob, incomplete = plan.blob(file), plan.incomplete(file)
     if plan.target(file).is_file():  # another process was faster
         return
@@ -253,7 +255,7 @@ def _link(blob: Path, target: Path) -> None:
         files.replace(blob, target)
 
 
-def _receive(plan: DownloadPlan, file: RemoteFile, output: BinaryIO, control: Control) -> bool:
+def _receive(plan: DownloadPlan, file: RemoteFile, output: BinaryIO, control: DownloadControl) -> bool:
     """Append what is missing to `output`. Returns whether the whole content has the expected size and hash."""
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -293,7 +295,7 @@ def _receive(plan: DownloadPlan, file: RemoteFile, output: BinaryIO, control: Co
     return done == file.size and file.digest in ("", digest.hexdigest())
 
 
-def _hash_existing(file: RemoteFile, content: BinaryIO, control: Control) -> tuple[_Hash, int]:
+def _hash_existing(file: RemoteFile, content: BinaryIO, control: DownloadControl) -> tuple[_Hash, int]:
     """Hash of what an earlier download received, and its size."""
     digest, done = file.new_hash(), 0
     content.seek(0)

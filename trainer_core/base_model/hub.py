@@ -20,7 +20,7 @@ from trainer_core import __version__
 from trainer_core.base_model import weight_files
 from trainer_core.base_model.download import (
     OFFICIAL_ENDPOINT,
-    Control,
+    DownloadControl,
     DownloadPlan,
     RemoteFile,
     http_error,
@@ -78,7 +78,7 @@ def plan(name: str, revision: str, reporter: Reporter, endpoint: str = "", send_
     """
     endpoint = resolve_endpoint(endpoint)
 
-    def work(control: Control) -> tuple[dict[str, Any], dict[str, str]]:
+    def work(control: DownloadControl) -> tuple[dict[str, Any], dict[str, str]]:
         headers = _headers(endpoint, send_token)  # may refresh a token over the network
         path = f"{endpoint}/api/models/{name}/revision/{quote(revision, safe='')}"
         return get_json(name, endpoint, path, {"blobs": "true"}, headers), headers

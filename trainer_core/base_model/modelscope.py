@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from trainer_core.base_model.download import Control, DownloadPlan, RemoteFile, run_cancellable
+from trainer_core.base_model.download import DownloadControl, DownloadPlan, RemoteFile, run_cancellable
 from trainer_core.base_model.hub import USER_AGENT, get_json, is_complete, select_files
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
@@ -43,7 +43,7 @@ def plan(name: str, revision: str, reporter: Reporter) -> DownloadPlan:
     endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
     address = f"{endpoint}/api/v1/models/{name}/repo"
 
-    def work(control: Control) -> dict[str, Any]:
+    def work(control: DownloadControl) -> dict[str, Any]:
         parameters = {"Revision": revision, "Recursive": "True"}
         return get_json(name, endpoint, f"{address}/files", parameters, _HEADERS)
 

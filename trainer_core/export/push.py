@@ -19,7 +19,7 @@ import msgspec
 
 from trainer_core import protocol
 from trainer_core.base_model import hub
-from trainer_core.base_model.download import Control, run_cancellable
+from trainer_core.base_model.download import DownloadControl, run_cancellable
 from trainer_core.export.model_card import MODEL_CARD_FILE
 from trainer_core.export.verification.verify import RESULT_FILE
 from trainer_core.messages import TraindeckError
@@ -64,7 +64,7 @@ def prepare(
     api = _connect(hub.resolve_endpoint(endpoint), send_token)
     host = _host(api.endpoint)
 
-    def work(control: Control) -> protocol.HubUpload:
+    def work(control: DownloadControl) -> protocol.HubUpload:
         with _translate_errors(repository or folder.name, host):
             account = str(api.whoami()["name"])
             name = repository if "/" in repository else f"{account}/{repository or _repository_name(folder.name)}"
@@ -99,7 +99,7 @@ def upload(push: Push, reporter: Reporter) -> protocol.HubUpload:
     plan, api = push.plan, push.api
     total = sum(file.bytes for file in plan.files)
 
-    def work(control: Control) -> None:
+    def work(control: DownloadControl) -> None:
         with _translate_errors(plan.repository, _host(plan.endpoint)), contextlib.ExitStack() as stack:
             control.received = -total  # a first reading is for the hashes
             handles = {
@@ -111,7 +111,7 @@ def upload(push: Push, reporter: Reporter) -> protocol.HubUpload:
                 api.create_repo(plan.repository, private=plan.private)
             api.create_commit(plan.repository, operations, commit_message=f"Upload {push.folder.name} with Traindeck")
 
-    def report(control: Control) -> None:
+    def report(control: DownloadControl) -> None:
         reporter.progress("uploading", min(max(control.received, 0), total), total, "bytes")
 
     with reporter.phase("uploading"):
@@ -201,7 +201,7 @@ def _reason(error: BaseException) -> str:
 class _CountingFile(io.BufferedReader):
     """Counts what was read, and ends the upload at a Stop: a commit reads each file."""
 
-    def __init__(self, path: Path, control: Control) -> None:
+    def __init__(self, path: Path, control: DownloadControl) -> None:
         super().__init__(io.FileIO(path))
         self._control = control
 

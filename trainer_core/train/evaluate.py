@@ -37,7 +37,7 @@ _SAMPLE_KEY: Final = 0x6576616C  # "eval"
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswerQuality:
     """Quality of answers to validation prompts. Fields of the event."""
 
     exact_match: float  # 0..1
@@ -126,7 +126,7 @@ class EvaluationPass:
 
 def answer_quality(
     answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str], rewards: Rewards | None = None
-) -> Answers:
+) -> AnswerQuality:
     """Exact match and corpus BLEU-4, see `evaluation.scores`, and the mean reward. `texts` are the decoded answers."""
     stops = [answer.finish_reason for answer in answers]
     matches = sum(map(scores.is_exact, texts, references, stops))
@@ -135,7 +135,7 @@ def answer_quality(
     reward = None
     if rewards is not None and texts:
         reward = rewards.mean([Answer(*found) for found in zip(texts, references, stops, strict=True)])
-    return Answers(share, score, len(texts), stops.count("limit"), stops.count("context"), reward)
+    return AnswerQuality(share, score, len(texts), stops.count("limit"), stops.count("context"), reward)
 
 
 def answer_tokens(

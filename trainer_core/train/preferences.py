@@ -30,7 +30,7 @@ USES_REFERENCE: Final = frozenset({"dpo", "ipo", "kto"})
 _MAX_MEAN_LOGP: Final = -1e-6  # of `orpo`: the odds of a certain answer are infinite
 
 
-class Answers(NamedTuple):
+class AnswerLogps(NamedTuple):
     """The chosen or the rejected answers of pairs (P,), or the answers of KTO. `reference`: log-probabilities of the
     reference model; zeros without one.
     """
@@ -50,28 +50,28 @@ class Answers(NamedTuple):
 
 # --- losses ----------------------------------------------------------------------------------------------
 
-PairLoss = Callable[[Answers, Answers, Config], Tensor]
+PairLoss = Callable[[AnswerLogps, AnswerLogps, Config], Tensor]
 """Losses (P,) of the chosen and rejected answers of pairs."""
 
 
-def dpo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
+def dpo_loss(chosen: AnswerLogps, rejected: AnswerLogps, config: Config) -> Tensor:
     return _preference_loss(config.preference_beta * (chosen.log_ratios - rejected.log_ratios), config)
 
 
-def ipo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
+def ipo_loss(chosen: AnswerLogps, rejected: AnswerLogps, config: Config) -> Tensor:
     """With mean log-ratios of tokens, as in TRL: sums grow with the length of answers."""
     margin = chosen.log_ratios / chosen.tokens - rejected.log_ratios / rejected.tokens
     return (margin - 1 / (2 * config.preference_beta)) ** 2
 
 
-def orpo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
+def orpo_loss(chosen: AnswerLogps, rejected: AnswerLogps, config: Config) -> Tensor:
     """The odds ratio; `PreferenceLoss` adds the loss of the chosen conversation."""
     means = [one.mean_logps.clamp(max=_MAX_MEAN_LOGP) for one in (chosen, rejected)]
     odds = [mean - torch.log(-torch.expm1(mean)) for mean in means]
     return -config.preference_beta * F.logsigmoid(odds[0] - odds[1])
 
 
-def simpo_loss(chosen: Answers, rejected: Answers, config: Config) -> Tensor:
+def simpo_loss(chosen: AnswerLogps, rejected: AnswerLogps, config: Config) -> Tensor:
     margin = config.preference_beta * (chosen.mean_logps - rejected.mean_logps)
     return _preference_loss(margin - config.simpo_margin, config)
 
@@ -82,7 +82,7 @@ def _preference_loss(margin: Tensor, config: Config) -> Tensor:
     return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 
-def kto_loss(chosen: Answers, rejected: Answers, config: Config, reference_point: Tensor) -> Tensor:
+def kto_loss(chosen: AnswerLogps, rejected: AnswerLogps, config: Config, reference_point: Tensor) -> Tensor:
     """Losses of both kinds of answers, one after another. `reference_point`: estimate of the KL divergence."""
     gains = config.preference_beta * (chosen.log_ratios - reference_point)
     drops = config.preference_beta * (reference_point - rejected.log_ratios)
@@ -165,7 +165,7 @@ class PreferenceLoss:
         tokens = torch.stack([self._is_chosen_text(batch).sum() for batch in batches]).sum()
         return sum(batch.pairs for batch in batches) / tokens.clamp(min=1)
 
-    def _reward_sums(self, chosen: Answers, rejected: Answers, point: Tensor | None = None) -> list[Tensor]:
+    def _reward_sums(self, chosen: AnswerLogps, rejected: AnswerLogps, point: Tensor | None = None) -> list[Tensor]:
         """`RewardSums`, of 0-dim tensors. `point`: see `kto_loss`."""
         relative = self._config.objective in USES_REFERENCE
         scores = [(one.log_ratios if relative else one.mean_logps).detach() for one in (chosen, rejected)]
@@ -176,14 +176,14 @@ class PreferenceLoss:
 
     def _sides(
         self, batch: Batch, logps_BS: Tensor, reference_BS: Tensor | None, tokens_BS: Tensor
-    ) -> tuple[Answers, Answers]:
+    ) -> tuple[AnswerLogps, AnswerLogps]:
         """The chosen and the rejected answers."""
         assert batch.preference is not None
         reference_BS = torch.zeros_like(logps_BS) if reference_BS is None else reference_BS
         flat = [one.flatten() for one in (logps_BS, reference_BS, tokens_BS.clamp(min=1))]
         masks = (batch.preference.flatten() > 0, batch.preference.flatten() < 0)
         count = None if self._config.objective == "kto" else batch.pairs
-        chosen, rejected = (Answers(*(one[nonzero(mask, count)] for one in flat)) for mask in masks)
+        chosen, rejected = (AnswerLogps(*(one[nonzero(mask, count)] for one in flat)) for mask in masks)
         return chosen, rejected
 
     def _is_chosen_text(self, batch: Batch) -> Tensor:

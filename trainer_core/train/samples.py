@@ -18,7 +18,7 @@ from trainer_core.models import hf_config
 from trainer_core.models.language_model import LanguageModel
 from trainer_core.rewards.rewards import load_rewards
 from trainer_core.run_context import RunContext
-from trainer_core.train.evaluate import REFERENCE_LENGTHS, Answers, answer_quality, answer_tokens
+from trainer_core.train.evaluate import REFERENCE_LENGTHS, AnswerQuality, answer_quality, answer_tokens
 
 _SAMPLES = 2  # samples per occasion without prompts of the user
 
@@ -115,7 +115,7 @@ class SampleWriter:
         asked = prompt if isinstance(prompt, str) else prompt[-1][1]
         self._context.emit(protocol.Sample(step=step, prompt=asked, text="".join(pieces), expected=expected))
 
-    def answer_held_out(self, max_positions: int) -> Answers | None:
+    def answer_held_out(self, max_positions: int) -> AnswerQuality | None:
         """Generate answers to validation prompts and compare them with the references; None without prompts.
 
         `max_positions` bounds a batch, see `answer_tokens`.

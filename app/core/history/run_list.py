@@ -33,7 +33,7 @@ class RunRow:
         return self.run.path
 
 
-class RunHistory:
+class RunList:
     """Runs in a folder. A run is read again only if its files or its owner have changed."""
 
     def __init__(self, root: Path) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from app.core.active_run import ActiveRun
 from app.core.conversation import DeviceChoice, choose_device
 from app.core.conversation_store import ModelTurns
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.services.generation_session import BASE, Checkpoint, GenerationSession
 from app.services.trainer_process import TrainerProcess
 from trainer_core import protocol
@@ -28,7 +28,7 @@ class ChatModels(QObject):
     changed = Signal()
 
     _active_run: ActiveRun  # these are set by `connect_services`
-    _history: RunHistory
+    _history: RunList
 
     def __init__(self, page: QWidget) -> None:
         super().__init__(page)
@@ -41,7 +41,7 @@ class ChatModels(QObject):
         for session in self.all_sessions:
             session.changed.connect(self.changed)
 
-    def connect_services(self, active_run: ActiveRun, history: RunHistory) -> None:
+    def connect_services(self, active_run: ActiveRun, history: RunList) -> None:
         self._active_run, self._history = active_run, history
         active_run.event_received.connect(self._on_event)
         active_run.state_changed.connect(self.refresh_checkpoints)

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QWidget
 from app.core.active_run import ActiveRun
 from app.core.conversation import Mode, Turn, chat_messages
 from app.core.conversation_store import Conversation, ConversationStore
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.settings import Settings
 from app.pages.chat.corrections import CorrectionBar
@@ -154,7 +154,7 @@ class ChatPage(Page):
             self.addAction(action)
 
     def connect_services(
-        self, active_run: ActiveRun, history: RunHistory, settings: Settings, store: ConversationStore
+        self, active_run: ActiveRun, history: RunList, settings: Settings, store: ConversationStore
     ) -> None:
         self._active_run, self._settings, self._store = active_run, settings, store
         self.row.set_sampling(settings.sampling)

@@ -8,7 +8,7 @@ from typing import Final
 from PySide6.QtGui import QShowEvent
 
 from app.core.evaluations import list_evaluations, prepare_base_model
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.pages.evaluate.options_card import OptionsCard
 from app.pages.evaluate.results_view import ResultsView
@@ -38,7 +38,7 @@ _PROGRESS_WIDTH: Final = 160  # pixels
 class EvaluatePage(Page):
     """Runs one evaluation at a time, and shows the evaluations of the selected run or of the form's base model."""
 
-    _history: RunHistory  # set by `connect_services`
+    _history: RunList  # set by `connect_services`
     _form: SetupForm
 
     def __init__(self, palette: Palette) -> None:
@@ -80,7 +80,7 @@ class EvaluatePage(Page):
         layout.addWidget(self.results, 1)
         self.setLayout(layout)
 
-    def connect_services(self, history: RunHistory, form: SetupForm) -> None:
+    def connect_services(self, history: RunList, form: SetupForm) -> None:
         self._history, self._form = history, form
         form.changed.connect(self.refresh_checkpoints)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from PySide6.QtGui import QShowEvent
 
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.settings import Settings
 from app.pages.export.model_programs import ModelPrograms
@@ -31,7 +31,7 @@ _PROGRESS_WIDTH: Final = 220  # pixels
 class ExportPage(Page):
     """Exports one checkpoint at a time."""
 
-    _history: RunHistory  # these are set by `connect_services`
+    _history: RunList  # these are set by `connect_services`
     _settings: Settings
 
     def __init__(self, palette: Palette) -> None:
@@ -64,7 +64,7 @@ class ExportPage(Page):
         layout.addWidget(self.verification, 1)
         self.setLayout(layout)
 
-    def connect_services(self, history: RunHistory, settings: Settings) -> None:
+    def connect_services(self, history: RunList, settings: Settings) -> None:
         self._history, self._settings = history, settings
         self.options.folder.setText(settings.export_folder or str(desktop_shell.documents_folder()))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.run_loader import RunLoader, RunRecord
 from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 
@@ -29,7 +29,7 @@ class OverlayController(QObject):
 
     changed = Signal()  # the selection, or the loaded metrics
 
-    def __init__(self, history: RunHistory, parent: QObject | None = None) -> None:
+    def __init__(self, history: RunList, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._history = history
         self._selected: dict[Path, _SelectedRun] = {}

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.core import command_line
 from app.core.active_run import ActiveRun
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.queue import QueueItem, QueueItemState, RunQueue, item_state, new_item, record_outcome, update_from_disk
 from app.core.run_state import RunState
@@ -42,7 +42,7 @@ class QueueController(QObject):
     emptied = Signal()  # all items have ended
 
     def __init__(
-        self, form: SetupForm, active_run: ActiveRun, history: RunHistory, show_error: Callable[[TraindeckError], None]
+        self, form: SetupForm, active_run: ActiveRun, history: RunList, show_error: Callable[[TraindeckError], None]
     ) -> None:
         super().__init__(active_run)
         self.form, self.active_run, self._history, self._show_error = form, active_run, history, show_error

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QToolButton, QWidget
 
 from app.core.active_run import ActiveRun
 from app.core.history import run_files
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.pool_task import PoolTask
 from app.core.settings import Settings
 from app.pages.page import Page
@@ -78,7 +78,7 @@ class RunsPage(Page):
     export_requested = Signal(Path)  # a checkpoint
     tensorboard_requested = Signal(list)  # runs
 
-    _history: RunHistory  # these are set by `connect_services`
+    _history: RunList  # these are set by `connect_services`
     _active_run: ActiveRun
     _plots: PlotsPage
     overlays: OverlayController
@@ -161,7 +161,7 @@ class RunsPage(Page):
         self._size_task.finished.connect(self._on_size_measured)
         self.remote_job.changed.connect(self._on_remote_changed)
 
-    def connect_services(self, history: RunHistory, active_run: ActiveRun, plots: PlotsPage) -> None:
+    def connect_services(self, history: RunList, active_run: ActiveRun, plots: PlotsPage) -> None:
         self._history, self._active_run, self._plots = history, active_run, plots
         self.overlays = OverlayController(history, self)
         self.overlays.changed.connect(self._update_overlays)

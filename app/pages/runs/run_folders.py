@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.core.active_run import ActiveRun
 from app.core.history import run_files
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.pool_task import PoolTask
 from app.pages.runs.dialogs import DeleteDialog
 from app.texts import tr
@@ -27,7 +27,7 @@ class RunFolders(QObject):
     changed = Signal()  # other changes
     message_ready = Signal(str)  # why something failed
 
-    def __init__(self, history: RunHistory, active_run: ActiveRun, page: QWidget) -> None:
+    def __init__(self, history: RunList, active_run: ActiveRun, page: QWidget) -> None:
         super().__init__(page)
         self._history, self._active_run, self._page = history, active_run, page
         self._delete_task = PoolTask(self)

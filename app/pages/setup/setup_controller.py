@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
 from app.core.active_run import ActiveRun
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.run_state import RunState
 from app.core.settings import Settings
@@ -44,7 +44,7 @@ class SetupController(QObject):
         *,
         start_run: Callable[[], None],
         find_blocker: Callable[[], StartBlocker | None],
-        history: RunHistory,
+        history: RunList,
     ) -> None:
         super().__init__(window)
         self._form, self._window, self._settings, self._active_run = form, window, settings, active_run

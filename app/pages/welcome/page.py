@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QGridLayout, QLayout, QVBoxLayout, QWidget
 
 from app.core.active_run import ActiveRun
-from app.core.history.run_list import RunHistory
+from app.core.history.run_list import RunList
 from app.core.preset_recommendation import driver_problem, recommend_preset, usable_gpus
 from app.core.settings import Settings
 from app.pages.setup.form import SetupForm
@@ -51,7 +51,7 @@ class WelcomePage(TranslatableWidget):
         window: MainWindow,
         form: SetupForm,
         settings: Settings,
-        history: RunHistory,
+        history: RunList,
         active_run: ActiveRun,
         probe: GpuProbe,
         start_run: Callable[[], None],

@@ -54,7 +54,7 @@ class Continuation(msgspec.Struct):
     gaps: list[float] = []
 
 
-class Answers(msgspec.Struct, kw_only=True):
+class ProgramAnswers(msgspec.Struct, kw_only=True):
     """Answers in the order of the questions."""
 
     program: str  # name and version
@@ -105,7 +105,7 @@ def answer(request: Request, program: Program, folder: Path) -> None:
     def encode_all(texts: Sequence[str]) -> list[list[int]]:
         return [program.encode(request.before + text, special=False)[bool(request.before) :] for text in texts]
 
-    answers = Answers(
+    answers = ProgramAnswers(
         program=program.name,
         token_ids=encode_all(request.texts),
         decomposed_ids=encode_all(request.decomposed_texts),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from trainer_core.export.verification.answers import Answers, Request
+from trainer_core.export.verification.answers import ProgramAnswers, Request
 from trainer_core.protocol import ExportCheck, VerificationCheck
 
 _MAX_SHOWN: Final = 200  # characters of a place or a value
@@ -28,7 +28,9 @@ class Bounds(NamedTuple):
     perplexity: float | None = None
 
 
-def compare(request: Request, expected: Answers, found: Answers, bounds: Bounds) -> list[VerificationCheck]:
+def compare(
+    request: Request, expected: ProgramAnswers, found: ProgramAnswers, bounds: Bounds
+) -> list[VerificationCheck]:
     """All checks, in the order of the table."""
     checks = [
         _compare_values(
@@ -52,7 +54,7 @@ def compare(request: Request, expected: Answers, found: Answers, bounds: Bounds)
     return checks
 
 
-def _template(request: Request, expected: Answers, found: Answers) -> VerificationCheck:
+def _template(request: Request, expected: ProgramAnswers, found: ProgramAnswers) -> VerificationCheck:
     """Text and ids of each prompt; conversations that the model's own template refuses do not count."""
     rows = [
         (turns[-1][1], (text, ids), (other, other_ids))
@@ -84,7 +86,7 @@ def _compare_values(
     return check
 
 
-def _greedy(request: Request, expected: Answers, found: Answers, bound: float) -> VerificationCheck:
+def _greedy(request: Request, expected: ProgramAnswers, found: ProgramAnswers, bound: float) -> VerificationCheck:
     """Tokens of each prompt, up to where the two largest logits are nearly equal and the tokens differ."""
     check = VerificationCheck(name="greedy", passed=True, compared=len(request.prompts), equal=0, bound=bound)
     for number, (one, other) in enumerate(zip(expected.continuations, found.continuations, strict=True)):
@@ -98,7 +100,7 @@ def _greedy(request: Request, expected: Answers, found: Answers, bound: float) -
     return check
 
 
-def _probabilities(expected: Answers, found: Answers, bounds: Bounds) -> VerificationCheck:
+def _probabilities(expected: ProgramAnswers, found: ProgramAnswers, bounds: Bounds) -> VerificationCheck:
     """Log-probabilities of all equal tokens."""
     assert bounds.logprob is not None
     rows = list(_equal_tokens(expected, found))
@@ -117,7 +119,7 @@ def _probabilities(expected: Answers, found: Answers, bounds: Bounds) -> Verific
     return check
 
 
-def _perplexity(expected: Answers, found: Answers, bound: float) -> VerificationCheck:
+def _perplexity(expected: ProgramAnswers, found: ProgramAnswers, bound: float) -> VerificationCheck:
     """Of the tokens whose loss both return."""
     places = zip(chain.from_iterable(expected.losses), chain.from_iterable(found.losses), strict=True)
     pairs = [(one, other) for one, other in places if one is not None and other is not None]
@@ -131,7 +133,7 @@ def _perplexity(expected: Answers, found: Answers, bound: float) -> Verification
     return check
 
 
-def _equal_tokens(expected: Answers, found: Answers) -> Iterator[tuple[int, float, float]]:
+def _equal_tokens(expected: ProgramAnswers, found: ProgramAnswers) -> Iterator[tuple[int, float, float]]:
     """Number of the prompt and both log-probabilities of each token before the first difference."""
     for number, (one, other) in enumerate(zip(expected.continuations, found.continuations, strict=True), 1):
         for place in range(_common_length(one.tokens, other.tokens)):

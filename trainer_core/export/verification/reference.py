@@ -16,7 +16,7 @@ from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import post_processor_ids, read_config, read_tokenizer
 from trainer_core.export.verification import samples
-from trainer_core.export.verification.answers import Answers, Continuation, HeldOutRow, Request
+from trainer_core.export.verification.answers import Continuation, HeldOutRow, ProgramAnswers, Request
 from trainer_core.export.verification.held_out import held_out_rows
 from trainer_core.generation.generate import generate_batch, load_model, prompt_ids
 from trainer_core.messages import TraindeckError
@@ -33,7 +33,7 @@ class Reference(NamedTuple):
     """Questions, and the answers of the checkpoint. `limitations`: as in the event."""
 
     request: Request
-    answers: Answers
+    answers: ProgramAnswers
     limitations: list[str]
 
 
@@ -84,7 +84,7 @@ def compute_reference(
         return [ids.tolist() for ids in codec.encode_texts(texts, within_chat=chat)]
 
     token_ids, (prefix, suffix) = encode_all(request.texts), post_processor_ids(codec.tokenizer)
-    answers = Answers(
+    answers = ProgramAnswers(
         program="Traindeck",
         token_ids=token_ids,
         decomposed_ids=encode_all(request.decomposed_texts),

@@ -22,7 +22,7 @@ from trainer_core import protocol
 from trainer_core.export.checkpoint_files import read_json
 from trainer_core.export.job import ExportJob, Format
 from trainer_core.export.model_card import MODEL_CARD_FILE
-from trainer_core.export.verification.answers import ANSWERS_FILE, REQUEST_FILE, Answers, Request
+from trainer_core.export.verification.answers import ANSWERS_FILE, REQUEST_FILE, ProgramAnswers, Request
 from trainer_core.export.verification.compare import Bounds, compare
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
@@ -130,7 +130,7 @@ def _compare_with_checkpoint(job: ExportJob, result: protocol.Verification) -> N
         result.expected_prompt, result.found_prompt = pairs[0][0], pairs[0][1] or ""
 
 
-def _ask(request: Request, program: str, reporter: Reporter) -> Answers:
+def _ask(request: Request, program: str, reporter: Reporter) -> ProgramAnswers:
     """The answers of a program in a child process. Raises `_NotVerifiedError` if it fails, and `StopRequested`."""
     with tempfile.TemporaryDirectory(prefix="traindeck-verify-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -153,7 +153,7 @@ def _ask(request: Request, program: str, reporter: Reporter) -> Answers:
             finally:
                 child_process.kill_child(process)
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode((folder / ANSWERS_FILE).read_bytes(), type=Answers)
+            return msgspec.json.decode((folder / ANSWERS_FILE).read_bytes(), type=ProgramAnswers)
         detail = errors.read_text("utf-8", "replace").strip()[-_MAX_DETAIL:]
     sys.stderr.write(f"{detail}\n")
     reason = detail.splitlines()[-1] if detail else f"exit code {process.returncode & 0xFFFFFFFF:#x}"
