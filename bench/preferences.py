@@ -1,13 +1,16 @@
-"""Learning from preferences: pairs per second and memory of Traindeck and TRL, and whether their losses are equal.
+"""Learning from preferences and rewards: speed and memory of Traindeck and TRL, and whether their losses are equal.
 
     python -m bench.preferences                     DPO with LoRA on a CPU: Qwen2's architecture, 30 million weights
+    python -m bench.preferences --objective grpo    GRPO of the same model
     python -m bench.preferences --steps 6           to try it
     python -m bench.preferences --compare           losses and gradients of DPO, IPO, ORPO and KTO on the same rows
 
-Both train adapters of rank 16 on all linear layers of the same base model (random weights), with the same English and
-Chinese pairs of up to 512 tokens an answer, 8 pairs per update, and AdamW at a constant learning rate. They run in
-turn, each in a new process. Pairs per second: between the reports after a quarter of the steps and after the last.
-Memory: the peak of the process and its children.
+Both train adapters of rank 16 on all linear layers of the same base model (random weights) with AdamW at a constant
+learning rate. DPO: the same English and Chinese pairs of up to 512 tokens an answer, 8 pairs per update. GRPO: the same
+prompts, 8 per update, 8 answers of up to 64 tokens to each, 8 answers in a micro-batch, and a reward for short answers.
+
+They run in turn, each in a new process. Pairs or answers per second: between the reports after a quarter of the steps
+and after the last. Memory: the peak of the process and its children.
 
 `--compare` loads the same small model in both, changes its weights by the same random numbers, so that it differs from
 the reference, and computes loss and gradients of one batch in fp32.
@@ -23,9 +26,11 @@ from typing import Any, Final
 
 from bench import data, fine_tuning, processes, results, synthetic_texts
 
-TARGETS: Final = {"pairs_per_s": 1.5, "memory": 0.7}
+TARGETS: Final = {"speed": 1.5, "memory": 0.7}
+UNITS: Final = {"dpo": "pairs", "grpo": "answers"}
 COMPARED: Final = ("dpo", "ipo", "orpo", "kto")
 _ROWS, _BATCH, _MAX_SEQ_LEN, _VOCAB = 400, 8, 512, 16_000
+_GROUP, _NEW_TOKENS, _SHORT_CHARS = 8, 64, 100
 _TOLERANCE: Final = 1e-4
 # Nothing follows the end token: TRL trains on what the template writes there, Traindeck does not.
 _TEMPLATE: Final = (
@@ -34,11 +39,12 @@ _TEMPLATE: Final = (
 )
 
 
-def write_rows(path: Path) -> None:
-    """Prompts with two answers of different lengths."""
+def write_rows(path: Path, objective: str) -> None:
+    """Prompts with two answers of different lengths, or with a reference."""
     rows = list(islice(synthetic_texts.pairs(), 2 * _ROWS))
+    names = ("prompt", "chosen", "rejected") if objective == "dpo" else ("prompt", "response")
     found = [
-        {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+        dict(zip(names, (prompt, chosen, rejected), strict=False))
         for (prompt, chosen), (_, rejected) in zip(rows[:_ROWS], rows[_ROWS:], strict=True)
     ]
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), encoding="utf-8")
@@ -46,12 +52,14 @@ def write_rows(path: Path) -> None:
 
 def prepare_job(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the rows and the base model. Returns paths and settings, the same for both."""
-    write_rows(folder / "pairs.jsonl")
+    write_rows(folder / "rows.jsonl", arguments.objective)
     texts = folder / "texts.parquet"
     synthetic_texts.write(texts, islice(synthetic_texts.pairs(), 2000))
     fine_tuning.write_base_model(folder / "model", data.train_tokenizer(folder, str(texts), _VOCAB, sample_mib=8))
     return {
-        "model": str(folder / "model"), "data": str(folder / "pairs.jsonl"), "steps": arguments.steps,
+        "objective": arguments.objective, "per_step": _BATCH * (_GROUP if arguments.objective == "grpo" else 1),
+        "group_size": _GROUP, "max_new_tokens": _NEW_TOKENS, "short_chars": _SHORT_CHARS,
+        "model": str(folder / "model"), "data": str(folder / "rows.jsonl"), "steps": arguments.steps,
         "learning_rate": 1e-4, "batch_size": _BATCH, "max_seq_len": _MAX_SEQ_LEN, "beta": 0.1,
         "precision": "fp32", "seed": 1234, "output": str(folder / "adapter"),
     }  # fmt: skip
@@ -60,18 +68,26 @@ def prepare_job(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 def run_trainer(name: str, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train in a new process. Returns speed and memory."""
     if name == "Traindeck":
-        knobs = {"objective": "dpo", "preference_beta": job["beta"]}
+        knobs = {"objective": job["objective"], **_own_settings(job)}
         command = fine_tuning.traindeck_command(job, job["batch_size"], folder / "run", **knobs)
         env = {"TRAINDECK_HOME": str(folder)}
     else:
-        command = processes.python("bench.peers.trl_preferences", "dpo", json.dumps(job))
+        command = processes.python("bench.peers.trl_preferences", job["objective"], json.dumps(job))
         env = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
     finished = processes.run(command, env, sample_memory=True)
     return {
-        "pairs_per_s": job["batch_size"] * finished.events.steps_per_s(),
+        "speed": job["per_step"] * finished.events.steps_per_s(),
         "memory": finished.memory["peak"] if finished.memory else 0,
         "losses": [step["loss"] for step in finished.events.of("step")],
     }
+
+
+def _own_settings(job: dict[str, Any]) -> dict[str, Any]:
+    if job["objective"] == "dpo":
+        return {"preference_beta": job["beta"]}
+    rewards = [f"length:-{job['short_chars']}"]
+    limit = job["max_new_tokens"]
+    return {"rewards": rewards, "group_size": job["group_size"], "rollout_max_new_tokens": limit}
 
 
 def measure(job: dict[str, Any], folder: Path, rounds: int) -> dict[str, list[dict[str, Any]]]:
@@ -82,25 +98,25 @@ def measure(job: dict[str, Any], folder: Path, rounds: int) -> dict[str, list[di
             shutil.rmtree(folder / "run", ignore_errors=True)
             run = run_trainer(name, job, folder)
             found.append(run)
-            shown = f"{run['pairs_per_s']:.2f} pairs/s, {run['memory'] / 1e6:.0f} MB, last loss {run['losses'][-1]:.4f}"
-            results.log(f"round {number}/{rounds} {name}: {shown}")
+            speed, memory = f"{run['speed']:.2f} {UNITS[job['objective']]}/s", f"{run['memory'] / 1e6:.0f} MB"
+            results.log(f"round {number}/{rounds} {name}: {speed}, {memory}, last loss {run['losses'][-1]:.4f}")
     return runs
 
 
-def format_runs(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+def format_runs(runs: dict[str, list[dict[str, Any]]], unit: str) -> list[str]:
     """A table, and the ratios: medians of those within each round."""
     rows = []
     for name, found in runs.items():
-        speeds, memory = [run["pairs_per_s"] for run in found], [run["memory"] / 1e6 for run in found]
+        speeds, memory = [run["speed"] for run in found], [run["memory"] / 1e6 for run in found]
         rows.append({
-            "": name, "pairs/s": statistics.median(speeds), "from": min(speeds), "to": max(speeds),
+            "": name, f"{unit}/s": statistics.median(speeds), "from": min(speeds), "to": max(speeds),
             "peak MB": statistics.median(memory), "last loss": found[-1]["losses"][-1],
         })  # fmt: skip
     both = list(zip(*runs.values(), strict=True))
-    faster = statistics.median(own["pairs_per_s"] / other["pairs_per_s"] for own, other in both)
+    faster = statistics.median(own["speed"] / other["speed"] for own, other in both)
     smaller = statistics.median(own["memory"] / other["memory"] for own, other in both)
     line = (
-        f"Traindeck, against TRL: {faster:.2f} times the pairs/s (target: {TARGETS['pairs_per_s']}), "
+        f"Traindeck, against TRL: {faster:.2f} times the {unit}/s (target: {TARGETS['speed']}), "
         f"{smaller:.2f} of the memory (target: {TARGETS['memory']})"
     )
     return [results.markdown_table(rows), "", line]
@@ -202,15 +218,16 @@ def _perturb(model: Any) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.preferences", description=__doc__)
+    parser.add_argument("--objective", choices=list(UNITS), default="dpo")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--compare", action="store_true")
     args = parser.parse_args()
-    with results.benchmark("preferences-compared" if args.compare else "preferences") as report:
+    with results.benchmark("preferences-" + ("compared" if args.compare else args.objective)) as report:
         if args.compare:
             found = compare(report.folder)
             report.lines, report.document = [results.markdown_table(found)], {"compared": found}
         else:
             job = prepare_job(report.folder, args)
             runs = measure(job, report.folder, args.rounds)
-            report.lines, report.document = format_runs(runs), {"job": job, "runs": runs}
+            report.lines, report.document = format_runs(runs, UNITS[args.objective]), {"job": job, "runs": runs}
