@@ -1,4 +1,4 @@
-"""Colors of both themes.
+"""Colors of both themes, and of each for a desktop with high contrast.
 
 The first six curve colors are those of Okabe and Ito (2008), which are distinguishable with any common color blindness.
 They are darkened in the light theme and lightened in the dark one, to a contrast of at least 3:1 with the surface
@@ -8,7 +8,7 @@ these colors differ in a second property.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 ThemeName = Literal["light", "dark"]
@@ -73,6 +73,19 @@ DARK: Final = Palette(
     curve_g="#c2408a", curve_h="#b09a10", curve_i="#dcb6fc", curve_j="#7cf03c", curve_k="#2080ff",
     loss_token_a="#17452f", loss_token_b="#1f573c", rejected_token="#6a2a2a",
     context_token_a="#262b33", context_token_b="#2f353e",
+)  # fmt: skip
+
+# Texts have a contrast of at least 7:1 (WCAG 2.2, 1.4.6), and all surfaces are bounded by lines like texts.
+LIGHT_CONTRAST: Final = replace(
+    LIGHT, window="#ffffff", surface="#ffffff", hover="#dedede", border="#000000", text="#000000", muted="#3d3d3d",
+    accent="#00309f", good="#004d26", warn="#5c3400", bad="#8f0000",
+    warn_surface="#ffffff", bad_surface="#ffffff", note_surface="#ffffff",
+)  # fmt: skip
+
+DARK_CONTRAST: Final = replace(
+    DARK, window="#000000", surface="#000000", field="#000000", hover="#333333", border="#ffffff", text="#ffffff",
+    muted="#d6d6d6", accent="#ffff00", on_accent="#000000", good="#7dffb5", warn="#ffd24d", bad="#ffb0a8",
+    warn_surface="#000000", bad_surface="#000000", note_surface="#000000",
 )  # fmt: skip
 
 SPACING: Final = 8

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
-from app.theme.palette import DARK, LIGHT, Palette, ThemeChoice
+from app.theme.palette import DARK, DARK_CONTRAST, LIGHT, LIGHT_CONTRAST, Palette, ThemeChoice
 from trainer_core.messages import Language
 
 _LATIN_FAMILIES: Final = {"win32": ["Segoe UI"], "darwin": ["Helvetica Neue"]}
@@ -139,11 +139,23 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 
 
 def resolve_theme(choice: ThemeChoice) -> Palette:
-    """Return the palette of a theme. `system` follows the desktop, or is light if that is unknown."""
-    if choice == "system":
-        dark = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
-        return DARK if dark else LIGHT
-    return DARK if choice == "dark" else LIGHT
+    """Return the palette of a theme. `system` follows the desktop, or is light if that is unknown.
+
+    Both follow the desktop's preference for high contrast.
+    """
+    hints = QGuiApplication.styleHints()
+    dark = choice == "dark" or (choice == "system" and hints.colorScheme() == Qt.ColorScheme.Dark)
+    if prefers_high_contrast():
+        return DARK_CONTRAST if dark else LIGHT_CONTRAST
+    return DARK if dark else LIGHT
+
+
+def prefers_high_contrast() -> bool:
+    """Whether the desktop is set to high contrast. Before Qt 6.10 this is unknown."""
+    hints = QGuiApplication.styleHints()
+    if not hasattr(hints, "accessibility"):
+        return False
+    return bool(hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast)
 
 
 def apply_theme(palette: Palette, language: Language) -> None:

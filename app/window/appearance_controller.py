@@ -16,7 +16,7 @@ from trainer_core.messages import Language
 
 
 class AppearanceController(QObject):
-    """Switches language and theme at run time. The theme can follow the desktop."""
+    """Switches language and theme at run time. The theme can follow the desktop; its contrast does."""
 
     changed = Signal()
 
@@ -27,7 +27,10 @@ class AppearanceController(QObject):
         themes: tuple[ThemeChoice, ...] = ("light", "dark", "system")
         window.menus.connect_actions({f"language_{name}": partial(self.set_language, name) for name in languages})
         window.menus.connect_actions({f"theme_{name}": partial(self.set_theme, name) for name in themes})
-        QGuiApplication.styleHints().colorSchemeChanged.connect(self._apply)
+        desktop = QGuiApplication.styleHints()
+        desktop.colorSchemeChanged.connect(self._apply)
+        if hasattr(desktop, "accessibility"):  # Qt 6.10
+            desktop.accessibility().contrastPreferenceChanged.connect(self._apply)
 
     def set_language(self, language: Language) -> None:
         self._settings.language = language

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QGuiApplication, QStyleHints
 from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 
 from app.pages.plots.axes import Axis, format_tick
 from app.pages.runs.table import NAME
-from app.theme.palette import DARK, LIGHT, Palette
+from app.theme import style
+from app.theme.palette import DARK, DARK_CONTRAST, LIGHT, LIGHT_CONTRAST, Palette
 from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
 from tests.gui.runs_page import add_run, focus_table, open_page
@@ -35,15 +38,25 @@ def contrast(foreground: str, background: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_texts_and_curves_have_enough_contrast(palette: Palette) -> None:
+@pytest.mark.parametrize(
+    ("palette", "ratio"),
+    [(LIGHT, 4.5), (DARK, 4.5), (LIGHT_CONTRAST, 7.0), (DARK_CONTRAST, 7.0)],
+    ids=["light", "dark", "light, high contrast", "dark, high contrast"],
+)
+def test_texts_and_curves_have_enough_contrast(palette: Palette, ratio: float) -> None:
     for text in (palette.text, palette.muted, palette.good, palette.warn, palette.bad, palette.accent):
-        assert contrast(text, palette.surface) >= 4.5
-        assert contrast(text, palette.window) >= 4.5
+        for background in (palette.surface, palette.window, palette.field):
+            assert contrast(text, background) >= ratio
     for curve in (getattr(palette, f"curve_{letter}") for letter in "abcdefghijk"):
         assert contrast(curve, palette.surface) >= 3.0
-    assert contrast(palette.on_accent, palette.accent) >= 4.5
-    assert contrast(palette.bad, palette.bad_surface) >= 4.5
+    assert contrast(palette.on_accent, palette.accent) >= ratio
+    for text, background in (
+        (palette.text, palette.hover),
+        (palette.text, palette.note_surface),
+        (palette.text, palette.warn_surface),
+        (palette.bad, palette.bad_surface),
+    ):
+        assert contrast(text, background) >= ratio
     for mark in (palette.loss_token_b, palette.rejected_token):
         assert contrast(palette.text, mark) >= 4.5
         assert contrast(mark, palette.field) >= 1.4
@@ -53,6 +66,18 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
     controller = make_window()
     for theme, palette in (("dark", DARK), ("light", LIGHT)):
         controller.set_theme(theme)  # type: ignore[arg-type]
+        picture = controller.window.grab().toImage()
+        assert picture.pixelColor(3, picture.height() - 3) == QColor(palette.window)
+
+
+@pytest.mark.skipif(not hasattr(QStyleHints, "accessibility"), reason="needs Qt 6.10")
+def test_the_window_follows_the_contrast_of_the_desktop(make_window: MakeWindow, monkeypatch: Any) -> None:
+    controller = make_window(theme="dark")
+    preference = Qt.ContrastPreference
+    for wanted, palette in ((preference.HighContrast, DARK_CONTRAST), (preference.NoPreference, DARK)):
+        # No desktop here has this setting. Qt reads it from those of Windows, GNOME and others.
+        monkeypatch.setattr(style, "prefers_high_contrast", lambda wanted=wanted: wanted == preference.HighContrast)
+        QGuiApplication.styleHints().accessibility().contrastPreferenceChanged.emit(wanted)
         picture = controller.window.grab().toImage()
         assert picture.pixelColor(3, picture.height() - 3) == QColor(palette.window)
 
