@@ -141,7 +141,7 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 def resolve_theme(choice: ThemeChoice) -> Palette:
     """Return the palette of a theme. `system` follows the desktop, or is light if that is unknown.
 
-    Both follow the desktop's preference for high contrast.
+    With a desktop set to high contrast, the palette of that theme with high contrast.
     """
     hints = QGuiApplication.styleHints()
     dark = choice == "dark" or (choice == "system" and hints.colorScheme() == Qt.ColorScheme.Dark)
