@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.core.model_families import HF_CONFIGS
 from tests.core.test_fine_tuning import SHORT, base_folder, checkpoint_at, fine_tune
 from tests.core.test_model_template import conversations_file
 from tests.core.trainer_process import reached_step, read_until, run, start, text_file
@@ -29,9 +31,11 @@ from trainer_core.models import adapters, hf_config, quantization
 from trainer_core.models.decoder import Decoder
 from trainer_core.progress import NullReporter
 from trainer_core.train.adapter_checkpoint import load_base
+from trainer_core.train.device import Precision
+from trainer_core.train.model_memory import estimate_memory
 from trainer_core.train.state_offload import StateOffloader
 
-CPU = torch.device("cpu")
+CPU, META = torch.device("cpu"), torch.device("meta")
 QLORA = ("--method", "qlora", "--lora-dropout", "0.1", "--max-steps", "12", "--learning-rate", "3e-2")
 
 
@@ -176,6 +180,32 @@ def test_oom_recovery_trains_the_same_adapter(tmp_path: Path) -> None:
     assert [action for action, *_ in recovery_actions(sink)] == ["halved", "halved"]
     for one, other in zip(copy_weights(trainer), copy_weights(expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_a_frozen_untied_embedding_stays_in_system_memory() -> None:
+    """Without a GPU: `meta` is the device that the model is built on, and fake tensors follow devices."""
+    config = hf_config.from_hf_config(HF_CONFIGS["qwen3"], "base")
+    model = quantization.build_quantized(META, config, torch.bfloat16, offload_embedding=True)
+    places = {name: weight.device for name, weight in model.named_parameters()}
+    assert places.pop("model.embed_tokens.weight") == CPU
+    assert set(places.values()) == {META}
+    with FakeTensorMode(), torch.no_grad():
+        embedding = quantization.OffloadedEmbedding(100, 64, device=CPU)
+        rows = embedding(torch.zeros(2, 5, dtype=torch.int64, device="cuda:0"))
+    assert (rows.shape, rows.device) == ((2, 5, 64), torch.device("cuda:0"))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [({}, True), ({"lora_embeddings": True}, False), ({"tie_embeddings": True}, False)]
+)
+def test_a_trained_or_tied_embedding_is_on_the_device(tmp_path: Path, values: dict[str, Any], expected: bool) -> None:
+    config = qlora_config(tmp_path, **{"tie_embeddings": False, **values})
+    trainer, _ = build_trainer(tmp_path, config)
+    assert isinstance(trainer.model.embedding, quantization.OffloadedEmbedding) == expected
+    trainer.close()
+    devices = torch.device("cpu"), torch.device("cuda")
+    on_cpu, on_gpu = (estimate_memory(config, 512, Precision.from_name("bf16", device)) for device in devices)
+    assert on_cpu.weights - on_gpu.weights == (2 * 512 * 64 if expected else 0)
 
 
 def test_it_is_not_compiled_and_the_reason_is_reported(tmp_path: Path) -> None:

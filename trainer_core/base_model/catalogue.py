@@ -98,7 +98,8 @@ def estimate_memory(shape: Shape, parameters: int, method: Method, tokens: int =
 
     The sum of:
     - weights: with full tuning 4 bytes x parameters (fp32), with LoRA 2 (bf16); on a CPU, which may compute in fp32, 4.
-      With QLoRA `NF4_BYTES` x weights of linear layers, and this much for the largest of these (in use) and the others
+      With QLoRA `NF4_BYTES` x weights of linear layers, and this much for the largest of these (in use) and the others,
+      without an untied input embedding, which a GPU reads from system memory
     - gradients and Adam's two moments: with full tuning, 12 bytes x parameters
     - adapter: 16 bytes x rank x (inputs + outputs) of each linear layer: fp32 weights, gradients and Adam's two moments
     - activation checkpointing: 2 bytes x tokens x hidden size for each layer, and all activations of the layer that is
@@ -113,7 +114,8 @@ def estimate_memory(shape: Shape, parameters: int, method: Method, tokens: int =
     if method == "qlora":
         layers = [inputs * outputs for inputs, outputs in shape.linear_layers()]
         quantized = sum(layers) * shape.num_hidden_layers
-        weights = int(NF4_BYTES * quantized) + dense * (max(layers) + parameters - quantized)
+        offloaded = shape.vocab_size * shape.hidden_size if on_gpu and not shape.tie_word_embeddings else 0
+        weights = int(NF4_BYTES * quantized) + dense * (max(layers) + parameters - quantized - offloaded)
     trained = 12 * parameters if method == "full" else 16 * _RANK * widths * shape.num_hidden_layers
     activations = tokens * (2 * shape.hidden_size * shape.num_hidden_layers + 4 * widths)
     rows = min(tokens, _CHUNK_BYTES // (4 * shape.vocab_size))

@@ -9,6 +9,7 @@ Layers whose input width 64 does not divide are not quantized: `bitsandbytes` 0.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, TypeGuard
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_core.messages import TraindeckError
-from trainer_core.models.decoder import Decoder
+from trainer_core.models.decoder import Decoder, Embedding
 from trainer_core.models.model_config import ModelConfig
 
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it; it warns of an optional kernel
@@ -45,12 +46,31 @@ def is_quantizable(layer: nn.Module) -> TypeGuard[nn.Linear]:
     return isinstance(layer, nn.Linear) and layer.in_features % _BLOCK == 0
 
 
+class OffloadedEmbedding(Embedding):
+    """A frozen embedding in system memory. Only the rows of a batch go to its device, for which a GPU is waited for."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids.to(self.weight.device)).to(ids.device)
+
+
+def offloads_embedding(tie_embeddings: bool, tuning: Mapping[str, Any], world_size: int) -> bool:
+    """Whether QLoRA keeps the input embedding in system memory: if it is frozen and no head multiplies by it. Several
+    processes would each hold a copy there.
+    """
+    return not tie_embeddings and not tuning["lora_embeddings"] and world_size == 1
+
+
 def build_quantized(
-    device: torch.device, config: ModelConfig, compute_dtype: torch.dtype, initialize: bool = False
+    device: torch.device,
+    config: ModelConfig,
+    compute_dtype: torch.dtype,
+    initialize: bool = False,
+    offload_embedding: bool = False,
 ) -> Decoder:
     """Build a model whose linear layers in attention and MLP are for NF4 and compute in `compute_dtype`.
 
     Embeddings, head and layers that are not quantizable are stored in `compute_dtype`, norms and biases in fp32.
+    `offload_embedding`: see `offloads_embedding`.
     Weights are drawn from torch's generator if `initialize`; otherwise they are undefined until `store_weight` has set
     each: those of NF4 layers have no memory before. Raises `config.bitsandbytes`.
     """
@@ -64,11 +84,14 @@ def build_quantized(
                 # Its inference format on such CPUs replaces the weights that training reads.
                 quantized.support_avx512bf16_for_cpu = False
                 model.model.set_submodule(name, quantized)
+        if offload_embedding:
+            model.model.embed_tokens = OffloadedEmbedding(config.vocab_size, config.hidden_dim)
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             if type(weight) is nn.Parameter:
                 dtype = compute_dtype if weight.dim() > 1 else torch.float32
-                setattr(module, name, nn.Parameter(torch.empty_like(weight, device=device, dtype=dtype)))
+                where = torch.device("cpu") if isinstance(module, OffloadedEmbedding) else device
+                setattr(module, name, nn.Parameter(torch.empty_like(weight, device=where, dtype=dtype)))
         for name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, name, buffer.to(device))
     if config.tie_embeddings:

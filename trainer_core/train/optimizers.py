@@ -256,7 +256,7 @@ def build_optimizer(model: nn.Module, config: Config) -> MuonWithAdamW:
         inner = [weight for name, weight in weights.items() if is_inner_matrix(name, weight)]
     if config.optimizer == "adamw_8bit":
         inner = [weight for weight in inner if weight.numel() >= _MIN_8BIT_SIZE]
-        import_bitsandbytes(next(model.parameters()).device, "optimizer adamw_8bit")
+        import_bitsandbytes(next(iter(weights.values())).device, "optimizer adamw_8bit")
     taken = {id(weight) for weight in inner}
     others = [weight for weight in weights.values() if weight.dim() >= 2 and id(weight) not in taken]
     vectors = [weight for weight in weights.values() if weight.dim() < 2]

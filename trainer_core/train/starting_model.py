@@ -55,7 +55,7 @@ def build(
     sharded = config.parallel == "fsdp" and group.world_size > 1
     if sharded and isinstance(shape, ModelConfig) and (base is None or not base.adapters):
         return _build_sharded(config, shape, base, new_tokens, context, device, precision, group)
-    model = _build_whole(config, shape, base is None, device, precision)
+    model = _build_whole(config, shape, base is None, device, precision, group.world_size)
     if base is not None:
         adapter_checkpoint.load_base(base, model, context, new_tokens)
     if isinstance(model, TransformersModel):
@@ -69,13 +69,20 @@ def build(
 
 
 def _build_whole(
-    config: Config, shape: LanguageModelConfig, initialize: bool, device: torch.device, precision: Precision
+    config: Config,
+    shape: LanguageModelConfig,
+    initialize: bool,
+    device: torch.device,
+    precision: Precision,
+    world_size: int,
 ) -> LanguageModel:
+    tuning = tuning_of(config)
     if config.method != "qlora":
-        return build_model(device, shape, initialize, precision.base_dtype(tuning_of(config)))
+        return build_model(device, shape, initialize, precision.base_dtype(tuning))
     assert isinstance(shape, ModelConfig)  # see `apply_base_model`
     compute_dtype = torch.bfloat16 if precision.name == "bf16" else torch.float32
-    return quantization.build_quantized(device, shape, compute_dtype, initialize)
+    offload = quantization.offloads_embedding(shape.tie_embeddings, tuning, world_size)
+    return quantization.build_quantized(device, shape, compute_dtype, initialize, offload)
 
 
 def _build_sharded(
