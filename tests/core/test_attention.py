@@ -18,6 +18,8 @@ from trainer_core.models.attention import (
     BACKENDS,
     AttentionBackend,
     CuSeqlens,
+    additive_mask,
+    attend_to_cache,
     document_mask,
     mask_from_cu_seqlens,
 )
@@ -76,6 +78,19 @@ def compare(
 )
 def test_cpu_backends_equal_the_formula(name: str, kv_heads: int, packed: bool) -> None:
     compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_attention_to_cached_keys_of_rows_with_different_lengths_equals_the_formula(
+    queries: int, kv_heads: int
+) -> None:
+    q, k, v = (x.double() for x in random_inputs(kv_heads, CPU, torch.float32)[:3])
+    q, room = q[:, :, -queries:], torch.full_like(k[:, :, :5], torch.inf)  # slots after the last key, never read
+    k, v = (torch.cat((x, room), dim=2)[:, :, :20] for x in (k, v))
+    mask = (torch.arange(20) < torch.tensor([[9], [17]]))[:, None, None].expand(2, 1, queries, 20)
+    actual = attend_to_cache(q, k, v, mask=additive_mask(mask, torch.float64), cu_seqlens=None)
+    torch.testing.assert_close(actual, reference_attention(q, k, v, mask))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -22,6 +22,8 @@ from trainer_core.models import cpu_ops
 from trainer_core.models.attention import (
     AttentionFunction,
     CuSeqlens,
+    additive_mask,
+    attend_to_cache,
     mask_from_cu_seqlens,
     sdpa,
     sliding_window_mask,
@@ -132,7 +134,8 @@ class Attention(nn.Module):
             mixed = self.attend(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens)
         else:  # other backends apply to whole sequences and training precision
             key, value = cache.update(self.layer_idx, key, value)
-            mixed = sdpa(query.to(key.dtype), key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
+            query = query.to(key.dtype)
+            mixed = attend_to_cache(query, key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
 
@@ -242,11 +245,13 @@ class Backbone(nn.Module):
             x = x * self.embedding_scale.to(x.dtype)
         start, length = cache.length if cache is not None else 0, ids_BT.shape[1]
         positions = slice(start, start + length) if positions_BT is None else positions_BT
-        inputs = local = (*self._rotary("", positions, x.dtype), mask_B1TS, cu_seqlens)
+        rotary, masks = self._rotary("", positions, x.dtype), (mask_B1TS, cu_seqlens)
+        inputs = local = (*rotary, *_masks_for(cache, *masks))
         if self.config.attention.sliding_layers:
-            mask, spans = self._window(ids_BT, positions_BT, mask_B1TS, cu_seqlens, cache)
-            rotary = inputs[:2] if self.config.local_rope is None else self._rotary("local_", positions, x.dtype)
-            local = (*rotary, mask, spans)
+            masks = self._window(ids_BT, positions_BT, mask_B1TS, cu_seqlens, cache)
+            if self.config.local_rope is not None:
+                rotary = self._rotary("local_", positions, x.dtype)
+            local = (*rotary, *_masks_for(cache, *masks))
         count, options = self.checkpointing
         for index, (layer, slides) in enumerate(zip(self.layers, self._slides, strict=True)):
             call = partial(_checkpointed, options, layer) if index < count else layer
@@ -288,6 +293,13 @@ class Backbone(nn.Module):
         if mask_B1TS is None and cu_seqlens is not None:
             mask_B1TS = mask_from_cu_seqlens(cu_seqlens, batch, length)
         return (near if mask_B1TS is None else near & mask_B1TS), None
+
+
+def _masks_for(
+    cache: KvCache | None, mask: Tensor | None, cu_seqlens: CuSeqlens | None
+) -> tuple[Tensor | None, CuSeqlens | None]:
+    """Once for all layers."""
+    return mask if cache is None or mask is None else additive_mask(mask, cache.keys.dtype), cu_seqlens
 
 
 class Decoder(LanguageModel):

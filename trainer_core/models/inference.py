@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainer_core.models.attention import CuSeqlens, sdpa
+from trainer_core.models.attention import CuSeqlens, attend_to_cache, sdpa
 from trainer_core.models.decoder import Attention, Mlp, OffsetRmsNorm, RmsNorm
 from trainer_core.models.kv_cache import KvCache
 from trainer_core.models.language_model import LanguageModel
@@ -77,16 +77,19 @@ class _Linear(nn.Linear):
 
 
 class _InferenceNorm(nn.Module):
-    """`RmsNorm` without autograd."""
+    """`RmsNorm` without autograd, in fewer kernels."""
 
     def __init__(self, norm: RmsNorm) -> None:
         super().__init__()
-        self.weight, self.eps = norm.weight, norm.eps
+        self.weight, self._eps = norm.weight, torch.tensor(norm.eps)
         scale = norm.weight.data.float()
         self._scale = scale + 1.0 if isinstance(norm, OffsetRmsNorm) else scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), self._scale.shape, self._scale, self.eps).to(x.dtype)
+        wide = x.float()
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        inverse = torch.addcmul(self._eps, norm, norm, value=1.0 / x.shape[-1]).rsqrt_()
+        return (wide * inverse).mul_(self._scale).to(x.dtype)
 
 
 class _FusedAttention(nn.Module):
@@ -124,18 +127,22 @@ class _FusedAttention(nn.Module):
         query, key = torch.split(rotated, [heads, kv_heads], dim=1)
         if self.query_scale is not None:
             query = query * self.query_scale
+        attend = sdpa
         if cache is not None:
             key, value = cache.update(self.layer_idx, key, value)
-        out = sdpa(query.to(key.dtype), key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
+            attend = attend_to_cache
+        out = attend(query.to(key.dtype), key, value, mask=mask_B1TS, cu_seqlens=cu_seqlens).to(x_BTD.dtype)
         return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
 
 
 def _rotate(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
     """`rotary.apply_rotary`."""
     half = x_BHTC.shape[-1] // 2
-    swapped = x_BHTC.roll(half, -1)
-    sin_BTC = torch.cat((-sin_BTC[..., :half], sin_BTC[..., half:]), dim=-1)
-    return torch.addcmul(x_BHTC * cos_BTC.unsqueeze(1), swapped, sin_BTC.unsqueeze(1))
+    cos_B1TC, sin_B1TC = cos_BTC.unsqueeze(1), sin_BTC.unsqueeze(1)
+    turned = x_BHTC * cos_B1TC
+    turned[..., :half].addcmul_(x_BHTC[..., half:], sin_B1TC[..., :half], value=-1)
+    turned[..., half:].addcmul_(x_BHTC[..., :half], sin_B1TC[..., half:])
+    return turned
 
 
 class _FusedMlp(nn.Module):

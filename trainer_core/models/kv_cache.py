@@ -54,11 +54,19 @@ class RaggedKvCache(KvCache):
     def update(self, layer_idx: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
         if self.length == 0:
             return super().update(layer_idx, key_BKTC, value_BKTC)
-        rows_B = torch.arange(len(self.lengths_B), device=self.lengths_B.device)
-        self.keys[layer_idx, rows_B, :, self.lengths_B] = key_BKTC[:, :, 0].to(self.keys.dtype)
-        self.values[layer_idx, rows_B, :, self.lengths_B] = value_BKTC[:, :, 0].to(self.keys.dtype)
+        if layer_idx == 0:
+            self._slots = self._next_slots()
+        for kept, new in ((self.keys, key_BKTC), (self.values, value_BKTC)):
+            width = kept.shape[-1]
+            kept[layer_idx].view(-1, width).index_copy_(0, self._slots, new.to(kept.dtype).reshape(-1, width))
         end = self.length + 1
         return self.keys[layer_idx, :, :, :end], self.values[layer_idx, :, :, :end]
+
+    def _next_slots(self) -> Tensor:
+        """Where each row's next position is among the B * K * S slots of a layer, (B * K)."""
+        _, batch, kv_heads, capacity, _ = self.keys.shape
+        heads = torch.arange(batch * kv_heads, device=self.lengths_B.device).view(batch, kv_heads)
+        return (heads * capacity + self.lengths_B[:, None]).flatten()
 
     def advance(self, tokens: int) -> None:
         if self.length:
