@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed import checkpoint as distributed_checkpoint
 
 from tests.core.trainer_process import (
     TINY,
@@ -154,6 +155,11 @@ def test_sharded_checkpoints_are_plain_files_that_any_number_of_ranks_resumes(
         expected_losses = {step: loss for step, loss in single.losses.items() if step > 6}
         assert result.losses == pytest.approx(expected_losses, rel=1e-5)
     assert not any(checkpoint_dir.verify_files(folders[0]).values()), "it equals its manifest"
+    stored = load_file(folders[0] / "model.safetensors") | load_file(folders[0] / "optimizer.safetensors")
+    read = {name: torch.empty_like(tensor) for name, tensor in stored.items()}
+    reader = distributed_checkpoint.HuggingFaceStorageReader(str(folders[0]))
+    distributed_checkpoint.load(read, storage_reader=reader, no_dist=True)
+    assert all(torch.equal(read[name], tensor) for name, tensor in stored.items())
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
