@@ -24,6 +24,10 @@ def score(setting: str, text: str, reference: str = "", finish_reason: str = "en
         ("exact", "北京。", "北京", 0),
         ("contains", "The answer is 42.", " 42 ", 1),
         ("contains", "The answer is 41.", "42", 0),
+        ("chrf", "200", " 200\n", 1),
+        ("chrf", "201", "200", (2 / 3 + 1 / 2 + 0) / 3),  # characters, pairs, triples in common
+        ("chrf", "<think>\n200\n</think>\n\n", "200", 0),
+        ("chrf", "", "200", 0),
         ("number", "6 * 7 = 42", "#### 42.0", 1),
         ("number", "1,234.50 yuan", "1234.5", 1),
         ("number", "2024-02-29", "29", 1),

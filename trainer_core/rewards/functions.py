@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from trainer_core.data.columns import without_reasoning
 from trainer_core.evaluation.judge import Judge, load_judge
-from trainer_core.evaluation.scores import is_exact
+from trainer_core.evaluation.scores import chrf, is_exact
 
 
 class Answer(NamedTuple):
@@ -53,6 +53,18 @@ def contains(value: str) -> RewardFunction:
     """1 if the reference is a part of the answer."""
     _require_none(value)
     return lambda answer: float(without_reasoning(answer.reference).strip() in without_reasoning(answer.text))
+
+
+def similar(value: str) -> RewardFunction:
+    """The chrF score of the answer and the reference, divided by 100."""
+    _require_none(value)
+    metric = chrf()
+
+    def score(answer: Answer) -> float:
+        reference = without_reasoning(answer.reference).strip()
+        return float(metric.sentence_score(without_reasoning(answer.text).strip(), [reference]).score) / 100
+
+    return score
 
 
 def number(value: str) -> RewardFunction:
@@ -132,6 +144,7 @@ def _require_none(value: str) -> None:
 FUNCTIONS: Final[dict[str, Callable[[str], RewardFunction]]] = {
     "exact": exact,
     "contains": contains,
+    "chrf": similar,
     "number": number,
     "regex": matches,
     "json-schema": json_schema,
@@ -141,5 +154,5 @@ FUNCTIONS: Final[dict[str, Callable[[str], RewardFunction]]] = {
 }
 """By their names in settings. Raise `LookupError` or `ValueError` for a bad value, and as `load_judge`."""
 
-WITH_REFERENCE: Final = frozenset({"exact", "contains", "number"})
+WITH_REFERENCE: Final = frozenset({"exact", "contains", "chrf", "number"})
 """Those that compare the answer with a reference."""
