@@ -47,7 +47,7 @@ def is_quantizable(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 class OffloadedEmbedding(Embedding):
-    """A frozen embedding in system memory. Only the rows of a batch go to its device, for which a GPU is waited for."""
+    """A frozen embedding in system memory: copies the rows of the tokens to their device. Synchronizes with a GPU."""
 
     def forward(self, ids: Tensor) -> Tensor:
         return super().forward(ids.to(self.weight.device)).to(ids.device)
