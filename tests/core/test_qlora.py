@@ -198,7 +198,7 @@ def test_a_frozen_untied_embedding_stays_in_system_memory() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"), [({}, True), ({"lora_embeddings": True}, False), ({"tie_embeddings": True}, False)]
 )
-def test_a_trained_or_tied_embedding_is_on_the_device(tmp_path: Path, values: dict[str, Any], expected: bool) -> None:
+def test_only_a_frozen_untied_embedding_is_offloaded(tmp_path: Path, values: dict[str, Any], expected: bool) -> None:
     config = qlora_config(tmp_path, **{"tie_embeddings": False, **values})
     trainer, _ = build_trainer(tmp_path, config)
     assert isinstance(trainer.model.embedding, quantization.OffloadedEmbedding) == expected

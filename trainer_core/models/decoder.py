@@ -298,7 +298,7 @@ class Backbone(nn.Module):
 def _masks_for(
     cache: KvCache | None, mask: Tensor | None, cu_seqlens: CuSeqlens | None
 ) -> tuple[Tensor | None, CuSeqlens | None]:
-    """Once for all layers."""
+    """Masks as attention to a cache takes them, converted once for all layers."""
     return mask if cache is None or mask is None else additive_mask(mask, cache.keys.dtype), cu_seqlens
 
 
