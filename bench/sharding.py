@@ -45,7 +45,7 @@ def measure(folder: Path, ranks: int, parallel: str) -> dict[str, Any]:
         steps = len(child.events.of("step"))
         if steps != 1:  # the first step allocates what later ones keep
             processes = find_ranks(child.pid) if ranks > 1 else [psutil.Process(child.pid)]
-            found = max(map(_anonymous_bytes, processes), default=0)
+            found = max(map(anonymous_bytes, processes), default=0)
             peaks["steps" if steps else "start"] = max(found, peaks["steps" if steps else "start"])
         time.sleep(0.02)
     child.wait(60, allowed=[0])
@@ -60,7 +60,7 @@ def measure(folder: Path, ranks: int, parallel: str) -> dict[str, Any]:
     }
 
 
-def _anonymous_bytes(process: psutil.Process) -> int:
+def anonymous_bytes(process: psutil.Process) -> int:
     try:
         text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:
