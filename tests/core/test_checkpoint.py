@@ -21,7 +21,7 @@ from trainer_core.train import checkpoint, checkpoint_writer, optimizers
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.checkpoint_writer import RetentionPolicy
 from trainer_core.train.model_shape import model_config_of
-from trainer_core.train.numerics import GradientNoise, Plateau
+from trainer_core.train.numerics import GradientNoise, PlateauSchedule
 
 NAME = "step-00000004"
 
@@ -185,7 +185,7 @@ def test_the_state_of_the_parts_and_the_choices_of_the_engine_are_restored(tmp_p
     state, resumed = build_state("muon", 1), build_state("muon")
     state.parts, resumed.parts = (
         {"noise": GradientNoise(torch.device("cpu"))},
-        {"noise": GradientNoise(torch.device("cpu")), "plateau": Plateau(Config())},
+        {"noise": GradientNoise(torch.device("cpu")), "plateau": PlateauSchedule(Config())},
     )
     state.parts["noise"].load_state_dict({"mean": [1.0, 0.1 + 0.2, 2.0]})
     state.engine = {"compile": False, "threads": 2}

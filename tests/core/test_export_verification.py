@@ -22,7 +22,7 @@ from tests.hub_upload_server import serve_uploads
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.export import command
-from trainer_core.export.job import ExportJob, Quantization
+from trainer_core.export.job import ExportRequest, Quantization
 from trainer_core.export.verification.verify import RESULT_FILE, verify
 from trainer_core.progress import NullReporter, Reporter, StopRequested
 from trainer_core.runs import checkpoint_dir
@@ -52,8 +52,8 @@ def verify_folder(home: Path, folder: Path) -> protocol.Verification:
     return verify(job_of(home, folder), "hf")
 
 
-def job_of(home: Path, folder: Path, reporter: Reporter | None = None) -> ExportJob:
-    return ExportJob(checkpoint_of(home), folder, folder.name, None, "en", reporter or NullReporter())
+def job_of(home: Path, folder: Path, reporter: Reporter | None = None) -> ExportRequest:
+    return ExportRequest(checkpoint_of(home), folder, folder.name, None, "en", reporter or NullReporter())
 
 
 def failed_checks(result: protocol.Verification) -> dict[str, protocol.VerificationCheck]:
@@ -158,7 +158,7 @@ def gguf_folder(home: Path) -> Path:
 
 
 def verify_gguf(home: Path, folder: Path) -> protocol.Verification:
-    return verify(ExportJob(checkpoint_of(home), folder, folder.name, "f32", "en", NullReporter()), "gguf")
+    return verify(ExportRequest(checkpoint_of(home), folder, folder.name, "f32", "en", NullReporter()), "gguf")
 
 
 def as_string(text: str) -> bytes:

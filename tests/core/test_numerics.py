@@ -11,7 +11,7 @@ import torch
 
 from trainer_core.config import Config
 from trainer_core.train import numerics
-from trainer_core.train.numerics import BadStepRecord, GradientMonitor, GradientNoise, Plateau
+from trainer_core.train.numerics import BadStepRecord, GradientMonitor, GradientNoise, PlateauSchedule
 from trainer_core.train.schedule import Schedule
 
 CPU = torch.device("cpu")
@@ -165,9 +165,9 @@ def test_the_noise_scale_continues_from_a_checkpoint() -> None:
     assert restored.read() == noise.read() is not None
 
 
-def build_plateau(**knobs: Any) -> tuple[Plateau, Config]:
+def build_plateau(**knobs: Any) -> tuple[PlateauSchedule, Config]:
     config = Config(lr_schedule="plateau", plateau_patience=2, plateau_factor=0.5, warmup_steps=0, **knobs)
-    return Plateau(config), config
+    return PlateauSchedule(config), config
 
 
 def test_a_plateau_lowers_the_learning_rate_repeatedly() -> None:
@@ -191,14 +191,14 @@ def test_a_loss_that_is_not_finite_is_not_an_improvement() -> None:
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_other_schedules_ignore_the_loss(schedule: str) -> None:
-    plateau = Plateau(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
+    plateau = PlateauSchedule(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
     assert [plateau.observe(1.0) for _ in range(5)] == [False] * 5
     assert plateau.scale == 1.0
 
 
 def test_a_run_ends_after_evaluations_in_a_row_without_a_better_loss() -> None:
-    plateau = Plateau(Config(early_stop_patience=2))
-    restored = Plateau(Config(early_stop_patience=2))
+    plateau = PlateauSchedule(Config(early_stop_patience=2))
+    restored = PlateauSchedule(Config(early_stop_patience=2))
     ended = []
     for loss in (2.0, 2.1, 1.9, 1.95, None):
         restored.load_state_dict(json.loads(json.dumps(plateau.state_dict())))
@@ -211,7 +211,7 @@ def test_a_run_ends_after_evaluations_in_a_row_without_a_better_loss() -> None:
 def test_a_plateau_continues_from_a_checkpoint() -> None:
     plateau, config = build_plateau()
     plateau.observe(1.0), plateau.observe(2.0)
-    restored = Plateau(config)
+    restored = PlateauSchedule(config)
     restored.load_state_dict(json.loads(json.dumps(plateau.state_dict())))
     assert restored.observe(2.0)
     assert restored.scale == 0.5

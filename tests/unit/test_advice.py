@@ -16,7 +16,7 @@ from trainer_core.config import Config, knobs, to_dict
 from trainer_core.messages import codes as message_codes
 from trainer_core.messages import template
 from trainer_core.train.advice.advisor import RULES, Advisor, rules_for
-from trainer_core.train.advice.rule import MAX_REPEATS, REPEAT_INTERVAL_S, Finding, Rule, RunHistory, Verdict
+from trainer_core.train.advice.rule import MAX_REPEATS, REPEAT_INTERVAL_S, Rule, RuleMatch, RunHistory, Verdict
 
 RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"  # 60 steps on two cores, without progress events
 
@@ -63,7 +63,7 @@ def test_a_rule_that_raises_is_disabled_and_logged_once(caplog: Any) -> None:
 
     class Works(Rule[protocol.Phase], code="advice.data_bound", activate_after=1):
         def evaluate(self, event: protocol.Phase, run: RunHistory) -> Verdict:
-            return Finding({})
+            return RuleMatch({})
 
     advisor = Advisor(CONFIG, rules=(Broken, Works))
     assert [advice.code for advice in advisor.process(protocol.Phase(phase="training"))] == ["advice.data_bound"]

@@ -17,7 +17,7 @@ from tests.prepared_data import RecordingReporter
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.column_mapping import ColumnMapping, MissingColumnError, map_columns
-from trainer_core.data.columns import BadRow
+from trainer_core.data.columns import RowError
 from trainer_core.data.documents import DocumentStream
 from trainer_core.data.sources import scan_path
 from trainer_core.messages import TraindeckError
@@ -172,7 +172,7 @@ def test_a_user_message_may_be_empty() -> None:
     ],
 )
 def test_an_invalid_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:
-    with pytest.raises(BadRow, match=reason):
+    with pytest.raises(RowError, match=reason):
         columns.extract_turns({"messages": messages}, ColumnMapping("messages", messages="messages"))
 
 
@@ -191,7 +191,7 @@ def test_any_column_value_is_a_document_or_a_bad_row(value: Any) -> None:
         ColumnMapping("pair", prompt="a", response="a"),
         ColumnMapping("text", text="a"),
     ):
-        with contextlib.suppress(BadRow):
+        with contextlib.suppress(RowError):
             turns = columns.extract_turns({"a": value}, mapping) if mapping.task == "sft" else ()
             text = "" if turns else columns.extract_text({"a": value}, ColumnMapping("text", text="a"))
             assert turns or isinstance(text, str)

@@ -35,7 +35,7 @@ def reasons_of(file: str, name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("file", "name", "count"),
     [
-        ("data/columns.py", "BadRow", 9),
+        ("data/columns.py", "RowError", 9),
         ("base_model/weights.py", "WeightMismatchError", 4),
         ("models/transformers_model.py", "_find_problem", 6),
     ],

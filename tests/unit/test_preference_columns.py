@@ -9,7 +9,7 @@ import pytest
 
 from trainer_core.config import Config
 from trainer_core.data.column_mapping import MissingColumnError, map_columns
-from trainer_core.data.columns import BadRow, Preference, Turn, is_trained_on
+from trainer_core.data.columns import Preference, RowError, Turn, is_trained_on
 from trainer_core.data.preferences import extract_preference
 
 DPO, KTO = Config(objective="dpo"), Config(objective="kto")
@@ -31,7 +31,7 @@ def extract(row: dict[str, Any], config: Config = DPO) -> Preference:
 
 
 def reason_of(row: dict[str, Any], config: Config = DPO) -> str:
-    with pytest.raises(BadRow) as caught:
+    with pytest.raises(RowError) as caught:
         extract(row, config)
     return str(caught.value)
 

@@ -15,7 +15,7 @@ from tests.unit.model_folders import TOOL_FAMILIES, load_codec, load_transformer
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.column_mapping import ColumnMapping, map_columns
-from trainer_core.data.columns import BadRow, Turn
+from trainer_core.data.columns import RowError, Turn
 from trainer_core.data.report.report import preview, report_prepared_data
 from trainer_core.data.tokenizing import tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -409,7 +409,7 @@ def test_a_turn_of_weight_0_is_not_in_the_loss() -> None:
     ],
 )
 def test_an_invalid_call_is_a_bad_row(messages: list[Row], tools: Any, reason: str) -> None:
-    with pytest.raises(BadRow, match=reason):
+    with pytest.raises(RowError, match=reason):
         parse_turns(messages, tools)
 
 
@@ -417,7 +417,7 @@ def test_deeply_nested_arguments_are_a_bad_row() -> None:
     deep: Any = "x"
     for _ in range(5000):
         deep = [deep]
-    with pytest.raises(BadRow, match="unsupported value"):
+    with pytest.raises(RowError, match="unsupported value"):
         parse_turns([user("Hi"), assistant_calls(tool_call(deep=deep))])
 
 

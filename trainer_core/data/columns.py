@@ -71,7 +71,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
         return next(iter(conversations_of(self.content)), ())
 
 
-class BadRow(Exception):  # noqa: N818 - counted, not shown as an error
+class RowError(Exception):
     """The row cannot be used; the message is the reason."""
 
 
@@ -79,32 +79,32 @@ class BadRow(Exception):  # noqa: N818 - counted, not shown as an error
 
 
 def extract_text(row: Mapping[str, Any], mapping: ColumnMapping) -> str:
-    """The text of a row. Raises `BadRow`."""
+    """The text of a row. Raises `RowError`."""
     if mapping.text not in row:
-        raise BadRow(f"“{mapping.text}” is missing")
+        raise RowError(f"“{mapping.text}” is missing")
     return cell_text(row, mapping.text)
 
 
 def extract_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
-    """The conversation of a row, up to the last assistant turn. Raises `BadRow`."""
+    """The conversation of a row, up to the last assistant turn. Raises `RowError`."""
     return _message_turns(row, mapping) if mapping.kind == "messages" else _prompt_response_turns(row, mapping)
 
 
 def _prompt_response_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
     prompt, response = prompt_text(row, mapping), cell_text(row, mapping.response)
     if not prompt or not response:
-        raise BadRow(f"“{mapping.response if prompt else mapping.prompt}” is empty")
+        raise RowError(f"“{mapping.response if prompt else mapping.prompt}” is empty")
     return (*system_turns(row, mapping), ("user", prompt), ("assistant", response))
 
 
 def prompt_text(row: Mapping[str, Any], mapping: ColumnMapping) -> str:
-    """The prompt of a row, with its addition. Raises `BadRow`."""
+    """The prompt of a row, with its addition. Raises `RowError`."""
     parts = [cell_text(row, mapping.prompt), cell_text(row, mapping.input) if mapping.input in row else ""]
     return "\n\n".join(filter(None, parts))
 
 
 def system_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
-    """The system prompt of a row, if it has one. Raises `BadRow`."""
+    """The system prompt of a row, if it has one. Raises `RowError`."""
     system = cell_text(row, mapping.system) if mapping.system in row else ""
     return (("system", system),) if system else ()
 
@@ -117,31 +117,31 @@ def cell_text(row: Mapping[str, Any], name: str) -> str:
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise BadRow(f"“{name}” is not text")
+    raise RowError(f"“{name}” is not text")
 
 
 def _message_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
     name = mapping.messages
     messages = parse_json(row.get(name))  # JSON in formats without nested values
     if not isinstance(messages, list) or not messages:
-        raise BadRow(f"“{name}” is not a list of messages")
+        raise RowError(f"“{name}” is not a list of messages")
     try:
         turns = trim_after_last_answer([parse_turn(message, name) for message in messages])
         tools = tools_turns(row, mapping)
     except (TypeError, RecursionError):  # values without JSON form; too deeply nested
         raise unsupported_value() from None
     if not turns:
-        raise BadRow(f"“{name}” has no answer of an assistant")
+        raise RowError(f"“{name}” has no answer of an assistant")
     return (*tools, *turns)
 
 
-def unsupported_value() -> BadRow:
-    return BadRow("a tool or a tool call has an unsupported value")
+def unsupported_value() -> RowError:
+    return RowError("a tool or a tool call has an unsupported value")
 
 
 def parse_turn(message: Any, name: str) -> Turn:
     if not isinstance(message, Mapping):
-        raise BadRow(f"“{name}” is not a list of messages")
+        raise RowError(f"“{name}” is not a list of messages")
     role, content = message.get("role"), message.get("content")
     if role is None:  # not `in`: tables fill missing fields with null
         role = message.get("from")
@@ -150,7 +150,7 @@ def parse_turn(message: Any, name: str) -> Turn:
     role = role.lower() if isinstance(role, str) else role
     known = ROLE_ALIASES.get(role) if isinstance(role, str) else None
     if known is None:
-        raise BadRow(f"a message's role is “{str(role)[:40]}”")
+        raise RowError(f"a message's role is “{str(role)[:40]}”")
     if known == "tool":
         return _tool_turn(message, content)
     is_call = role == _FUNCTION_CALL_ROLE
@@ -162,7 +162,7 @@ def _assistant_turn(message: Mapping[str, Any], text: str, content: Any, is_call
     """`is_call`: the content is a tool call."""
     calls = _tool_calls(message, content if is_call else None)
     if not calls and not text.strip():
-        raise BadRow("an assistant's message has no text")
+        raise RowError("an assistant's message has no text")
     fields: dict[str, Any] = {"tool_calls": calls} if calls else {}
     if calls and not text.strip() and "content" in message:  # templates distinguish null from empty
         fields["content"] = None if content is None else text
@@ -190,7 +190,7 @@ def _content_text(content: Any) -> str:
 def _part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) else part
     if text is not None and not isinstance(text, str):
-        raise BadRow("a message's content is not text")
+        raise RowError("a message's content is not text")
     return text or ""
 
 
@@ -256,7 +256,7 @@ def _normalize_tool_call(call: Any) -> dict[str, Any]:
         call = {"type": "function", "function": call}
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRow("a tool call names no function")
+        raise RowError("a tool call names no function")
     arguments = function.get("arguments") or {}
     parsed = parse_json(arguments)
     _drop_nulls(parsed)  # checks the nesting depth only: nulls in arguments are meant
@@ -270,7 +270,7 @@ def tools_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
         return ()
     tools = [_drop_nulls(parse_json(tool)) for tool in tools] if isinstance(tools, list) else []
     if not tools or not all(isinstance(tool, dict) for tool in tools):
-        raise BadRow(f"“{mapping.tools}” is not a list of tools")
+        raise RowError(f"“{mapping.tools}” is not a list of tools")
     functions = [{"type": "function", "function": tool} if "name" in tool else tool for tool in tools]
     return ((TOOLS_ROLE, _to_json(functions)),)
 

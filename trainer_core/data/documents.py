@@ -14,7 +14,7 @@ from typing import Any, Final
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.column_mapping import PLAIN_TEXT, ColumnMapping
-from trainer_core.data.columns import BadRow, Content, Document, conversations_of
+from trainer_core.data.columns import Content, Document, RowError, conversations_of
 from trainer_core.data.encodings import count_replaced_bytes
 from trainer_core.data.formats import read_rows
 from trainer_core.data.preferences import extract_preference
@@ -133,16 +133,16 @@ class DocumentStream:
             counts.undecodable = count_replaced_bytes() - replaced_before
             try:
                 yield from self._row_documents(row, file)
-            except BadRow as bad:
+            except RowError as bad:
                 self._record_bad_row(str(bad), file_input)
         counts.undecodable = count_replaced_bytes() - replaced_before
         if file.ranges:
             self.sampled_bytes[self._file] = file_input.done
 
     def _row_documents(self, row: Row | str, file: SourceFile) -> Iterator[Document]:
-        """Yield the document of a row, or its parts if it is long. Raises `BadRow`, also if `row` is a reason."""
+        """Yield the document of a row, or its parts if it is long. Raises `RowError`, also if `row` is a reason."""
         if isinstance(row, str):
-            raise BadRow(row)
+            raise RowError(row)
         mapping, counts = file.mapping, self._file_counts
         content = row[TEXT] if mapping is PLAIN_TEXT else extract_content(row, mapping)
         if not content:
@@ -204,7 +204,7 @@ class DocumentStream:
 
 
 def extract_content(row: Row, mapping: ColumnMapping) -> Content:
-    """The text, conversation or preference of a row of a table. Raises `BadRow`."""
+    """The text, conversation or preference of a row of a table. Raises `RowError`."""
     if mapping.task == "preference":
         return extract_preference(row, mapping)
     return columns.extract_text(row, mapping) if mapping.task == "pretrain" else columns.extract_turns(row, mapping)

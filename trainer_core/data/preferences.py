@@ -21,9 +21,9 @@ import numpy as np
 from trainer_core.data.column_mapping import ColumnMapping
 from trainer_core.data.columns import (
     ROLE_ALIASES,
-    BadRow,
     Conversation,
     Preference,
+    RowError,
     cell_text,
     parse_json,
     parse_turn,
@@ -44,7 +44,7 @@ _TRANSCRIPT_ROLES: Final = {"Human": "user", "Assistant": "assistant"}
 
 
 def extract_preference(row: Mapping[str, Any], mapping: ColumnMapping) -> Preference:
-    """The conversations of a row. Raises `BadRow`."""
+    """The conversations of a row. Raises `RowError`."""
     try:
         if mapping.kind == "labelled":
             return _extract_labelled(row, mapping)
@@ -63,7 +63,7 @@ def _extract_labelled(row: Mapping[str, Any], mapping: ColumnMapping) -> Prefere
     """A conversation whose answer, all that follows the last user turn, is good or bad."""
     is_good = _LABELS.get(str(row.get(mapping.label)).strip().lower())
     if is_good is None:
-        raise BadRow(f"“{mapping.label}” is not true, false, 1 or 0")
+        raise RowError(f"“{mapping.label}” is not true, false, 1 or 0")
     turns = _prompt(row, mapping)
     if mapping.response:
         [turns] = _join(turns, [_answer(row, mapping.response)])
@@ -87,7 +87,7 @@ def _answer(row: Mapping[str, Any], name: str) -> Conversation:
         return tuple(parse_turn(message, name) for message in messages)
     text = cell_text(row, name)
     if not text:
-        raise BadRow(f"“{name}” is empty")
+        raise RowError(f"“{name}” is empty")
     if not text.startswith("\n\nHuman:"):
         return (("assistant", text),)
     roles, texts = (_TRANSCRIPT_TURN.split(text)[start::2] for start in (1, 2))
@@ -126,10 +126,10 @@ def _finish(
     """A conversation up to its last answer, with tools and system prompt. `shared` turns are not trained on."""
     trimmed = trim_after_last_answer(turns)
     if not trimmed:
-        raise BadRow(f"“{name}” has no answer of an assistant")
+        raise RowError(f"“{name}” has no answer of an assistant")
     shared = min(shared, len(trimmed) - 1)  # of two equal answers, the last one
     if not any(turn[0] == "user" for turn in trimmed[:shared]):
-        raise BadRow("it has no prompt")
+        raise RowError("it has no prompt")
     before = [without_loss(turn) if turn[0] == "assistant" else turn for turn in trimmed[:shared]]
     system = system_turns(row, mapping) if trimmed[0][0] != "system" else ()
     return (*tools_turns(row, mapping), *system, *before, *trimmed[shared:])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core.export.job import OVERHEAD_BYTES, ExportJob
+from trainer_core.export.job import OVERHEAD_BYTES, ExportRequest
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import checkpoint_dir
 from trainer_core.system import files
@@ -36,7 +36,7 @@ def _find_wrong_size(checkpoint: Path) -> str | None:
     return checkpoint_dir.find_problem(checkpoint, hashes=False)
 
 
-def copy_files(job: ExportJob, hashes: Mapping[str, str]) -> None:
+def copy_files(job: ExportRequest, hashes: Mapping[str, str]) -> None:
     """Copy these files of the checkpoint. Raises `disk.full` or `checkpoint.damaged`."""
     done, total = 0, sum((job.checkpoint / name).stat().st_size for name in hashes)
     if files.free_bytes(job.folder) < total + OVERHEAD_BYTES:

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainer_core.export.job import Exported, ExportJob, Format, Quantization
+from trainer_core.export.job import Exported, ExportRequest, Format, Quantization
 from trainer_core.export.target_folder import require_empty, resolve_target, temporary_folder
 from trainer_core.export.verification.verify import verify
 from trainer_core.messages import Language, TraindeckError
@@ -31,7 +31,7 @@ def export(
     target = resolve_target(folder)
     require_empty(target)
     with files.translate_os_errors(target), temporary_folder(target) as working:
-        job = ExportJob(checkpoint, working, target.name, quantization or _default(form), language, reporter)
+        job = ExportRequest(checkpoint, working, target.name, quantization or _default(form), language, reporter)
         _write(form, job)
         if verifies:
             verify(job, form)
@@ -44,7 +44,7 @@ def _default(form: Format) -> Quantization | None:
     return defaults.get(form)
 
 
-def _write(form: Format, job: ExportJob) -> None:
+def _write(form: Format, job: ExportRequest) -> None:
     if form.startswith("gguf"):
         _require_packages(job.quantization)
     match form:

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer_core.export import gguf_tensors
 from trainer_core.export.checkpoint_files import read_hashes
 from trainer_core.export.gguf_model import file_name, read_decoder_config
-from trainer_core.export.job import OVERHEAD_BYTES, UNQUANTIZED, ExportJob
+from trainer_core.export.job import OVERHEAD_BYTES, UNQUANTIZED, ExportRequest
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
 from trainer_core.export.peft_folder import require_adapter
 from trainer_core.messages import TraindeckError
@@ -26,7 +26,7 @@ from trainer_core.system import files
 _LOADING: Final = "llama-cli -m BASE.gguf --lora {file}"
 
 
-def write(job: ExportJob) -> None:
+def write(job: ExportRequest) -> None:
     """Raises `export.not_adapter`, `export.adapter_kind`, `export.architecture`, `export.quantization`,
     `checkpoint.damaged`, `checkpoint.bad_adapter` or `disk.full`.
     """
@@ -60,7 +60,7 @@ def write(job: ExportJob) -> None:
     files.write_atomic(job.folder / MODEL_CARD_FILE, card.encode("utf-8"))
 
 
-def _tensors(job: ExportJob, config: ModelConfig) -> tuple[dict[str, Tensor], float]:
+def _tensors(job: ExportRequest, config: ModelConfig) -> tuple[dict[str, Tensor], float]:
     """Factors A (rank, inputs) and B (outputs, rank) by name, and alpha, in fp32. llama.cpp adds alpha / rank B A."""
     weights, values = adapters.read_adapter(job.checkpoint), adapters.read_adapter_config(job.checkpoint)
     translate, alpha = gguf_tensors.tensor_names(config), float(values["lora_alpha"])

@@ -22,7 +22,7 @@ from trainer_core.data.tokenizing.tokenizer_files import read_task
 from trainer_core.export import gguf_tensors, gguf_tokenizer
 from trainer_core.export.checkpoint_files import read_hashes, read_json
 from trainer_core.export.gguf_metadata import add_architecture
-from trainer_core.export.job import MODELFILE, OVERHEAD_BYTES, ExportJob
+from trainer_core.export.job import MODELFILE, OVERHEAD_BYTES, ExportRequest
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
 from trainer_core.export.ollama import modelfile
 from trainer_core.messages import TraindeckError
@@ -36,7 +36,7 @@ _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions 
 _LOADING: Final = "llama-cli -m {file}"
 
 
-def write(job: ExportJob) -> None:
+def write(job: ExportRequest) -> None:
     """Raises `export.architecture`, `export.not_computed`, `export.tokenizer`, `export.too_large`,
     `data.bad_tokenizer`, `checkpoint.damaged` or `disk.full`.
     """
@@ -62,7 +62,7 @@ def write(job: ExportJob) -> None:
     files.write_atomic(job.folder / MODELFILE, document.encode("utf-8"))
 
 
-def file_name(job: ExportJob) -> str:
+def file_name(job: ExportRequest) -> str:
     """Such as `my-model-Q8_0.gguf`; llama.cpp and LM Studio read the quantization from the name."""
     return f"{'-'.join(job.name.split())}-{str(job.quantization).upper()}.gguf"
 
@@ -76,7 +76,7 @@ def read_decoder_config(checkpoint: Path) -> ModelConfig:
     return hf_config.read_decoder(values, str(checkpoint))
 
 
-def _write_tensors(job: ExportJob, writer: gguf.GGUFWriter, path: Path, config: ModelConfig) -> int:
+def _write_tensors(job: ExportRequest, writer: gguf.GGUFWriter, path: Path, config: ModelConfig) -> int:
     """Write everything to the file, one tensor at a time. Returns the number of weights. Raises `disk.full`."""
     assert job.quantization is not None
     weights, translate = MergedWeights(job.checkpoint, job.reporter), gguf_tensors.tensor_names(config)

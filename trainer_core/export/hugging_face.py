@@ -18,7 +18,7 @@ from typing import Any, Final
 from trainer_core.base_model.weight_files import ADAPTER_FILE, read_header
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.export.checkpoint_files import copy_files, read_hashes, read_json
-from trainer_core.export.job import UNQUANTIZED, ExportJob
+from trainer_core.export.job import UNQUANTIZED, ExportRequest
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
@@ -31,7 +31,7 @@ _DTYPE_NAMES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "
 _TEMPERATURE: Final = 0.8  # the default of `generate`
 
 
-def write(job: ExportJob) -> None:
+def write(job: ExportRequest) -> None:
     """Raises `export.quantization`, `export.too_large`, `checkpoint.damaged`, `data.bad_tokenizer` or `disk.full`."""
     if job.quantization not in (None, *UNQUANTIZED):
         raise TraindeckError("export.quantization", allowed=", ".join(UNQUANTIZED), given=str(job.quantization))
@@ -55,7 +55,7 @@ def write(job: ExportJob) -> None:
         files.write_atomic(job.folder / name, content)
 
 
-def _write_weights(job: ExportJob, weights: Path) -> None:
+def _write_weights(job: ExportRequest, weights: Path) -> None:
     import torch
 
     from trainer_core.train.adapter_checkpoint import write_merged

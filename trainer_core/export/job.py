@@ -18,7 +18,7 @@ OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
 
 
 @dataclass(frozen=True, slots=True)
-class ExportJob:
+class ExportRequest:
     """`quantization`: None for the dtype of the checkpoint or of its base model."""
 
     checkpoint: Path

@@ -16,7 +16,7 @@ from typing import Any, Final
 from trainer_core.base_model.weight_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, read_header
 from trainer_core.export.base_record import BaseRecord, read_base
 from trainer_core.export.checkpoint_files import copy_files, read_hashes, read_json
-from trainer_core.export.job import ExportJob
+from trainer_core.export.job import ExportRequest
 from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
 from trainer_core.messages import TraindeckError
 from trainer_core.system import files
@@ -31,7 +31,7 @@ model = AutoModelForCausalLM.from_pretrained("{base}"{revision})
 """
 
 
-def write(job: ExportJob) -> None:
+def write(job: ExportRequest) -> None:
     """Raises `export.not_adapter`, `export.quantization`, `export.stacked_adapter`, `checkpoint.damaged` or
     `disk.full`.
     """
@@ -48,7 +48,7 @@ def write(job: ExportJob) -> None:
         files.write_atomic(job.folder / name, content)
 
 
-def require_adapter(job: ExportJob) -> BaseRecord:
+def require_adapter(job: ExportRequest) -> BaseRecord:
     """The base model of an adapter. Raises `export.not_adapter` or `export.stacked_adapter`."""
     base = read_base(job.checkpoint)
     if base is None or not (job.checkpoint / ADAPTER_CONFIG_FILE).is_file():
@@ -58,13 +58,13 @@ def require_adapter(job: ExportJob) -> BaseRecord:
     return base
 
 
-def _adapter_config(job: ExportJob, base: BaseRecord) -> bytes:
+def _adapter_config(job: ExportRequest, base: BaseRecord) -> bytes:
     values: dict[str, Any] = read_json(job.checkpoint / ADAPTER_CONFIG_FILE)
     values |= {"base_model_name_or_path": base.name, "revision": base.revision or None}
     return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
 
 
-def _loading(job: ExportJob, base: BaseRecord, rows: int) -> str:
+def _loading(job: ExportRequest, base: BaseRecord, rows: int) -> str:
     """Code that loads the adapter. A tokenizer with new tokens needs a larger embedding than that of the base."""
     return _LOADING.format(
         name=job.name.replace('"', ""),

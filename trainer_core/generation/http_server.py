@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlsplit
 from trainer_core.generation import openai_api
 from trainer_core.generation.engine import GenerationEngine, Job, Piece
 from trainer_core.generation.generate import LoadedModel
-from trainer_core.generation.openai_api import Answer, ApiError, ChatRequest, CompletionRequest, Document, Request
+from trainer_core.generation.openai_api import ApiError, ChatRequest, CompletionRequest, Document, Request, Response
 from trainer_core.messages import TraindeckError, format_message
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = openai_api.parse(body, ChatRequest if is_chat else CompletionRequest)
         jobs = self._jobs(request)
         prompt_tokens = sum(len(job.prompt) for job in jobs[:: request.n or 1])
-        answer = Answer(self.server.service.model, is_chat, prompt_tokens)
+        answer = Response(self.server.service.model, is_chat, prompt_tokens)
         for job in jobs:
             self.server.service.engine.submit(job)
         try:
@@ -212,14 +212,14 @@ class _Handler(BaseHTTPRequestHandler):
         if readable and not self.connection.recv(1, socket.MSG_PEEK):
             raise ConnectionAbortedError
 
-    def _complete(self, answer: Answer, jobs: list[Job]) -> None:
+    def _complete(self, answer: Response, jobs: list[Job]) -> None:
         texts, reasons, tokens = [""] * len(jobs), [""] * len(jobs), [0] * len(jobs)
         for piece in self._pieces(jobs):
             texts[piece.index] += piece.text
             tokens[piece.index], reasons[piece.index] = piece.tokens, piece.finish_reason or ""
         self._send(answer.whole(texts, reasons, sum(tokens)))
 
-    def _stream(self, answer: Answer, jobs: list[Job], includes_usage: bool) -> None:
+    def _stream(self, answer: Response, jobs: list[Job], includes_usage: bool) -> None:
         """Server-sent events, until the end of the connection."""
         self.close_connection = True
         self._send_head(HTTPStatus.OK, {"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

@@ -141,8 +141,8 @@ def parse(body: bytes, kind: type[Request]) -> Request:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Builds the answer to one request, whole or in pieces."""
+class Response:
+    """Builds the response to one request, whole or in pieces."""
 
     model: str
     is_chat: bool

@@ -61,7 +61,7 @@ class EvaluationPass:
 
     The loss is the mean over all tokens (or pairs), however they are distributed over batches and ranks.
 
-    `loss_of` computes the losses as training does (`OomRecovery.with_recovery` of `Engine.eager_loss`), so evaluation
+    `loss_of` computes the losses as training does (`OomHandler.with_recovery` of `Engine.eager_loss`), so evaluation
     needs no more memory. Sums stay on the device until the end.
     """
 

@@ -173,7 +173,7 @@ class GradientNoise:
         self.mean.copy_(torch.tensor(state.get("mean", [0.0, 0.0, 0.0]), dtype=torch.float64))
 
 
-class Plateau:
+class PlateauSchedule:
     """Learning rate factor, lowered when the eval loss has stopped improving, and early stopping.
 
     The factor stays at 1 unless the schedule is `plateau`. Its minimum is `min_learning_rate_ratio`.

@@ -62,7 +62,7 @@ def requested_bytes(error: BaseException) -> int | None:
     return int(float(found["amount"]) * _UNITS[found["unit"]]) if found else None
 
 
-class OomRecovery:
+class OomHandler:
     """Actions that make micro-batches fit into memory.
 
     A check sets `enabled` to False: there, a step that does not fit is the result. The work sets `during` whenever it

@@ -22,7 +22,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.run_context import RunContext
 from trainer_core.system import files
 from trainer_core.train.batch_division import without_labels
-from trainer_core.train.oom import OomRecovery
+from trainer_core.train.oom import OomHandler
 from trainer_core.train.parallel import Parallel
 from trainer_core.train.preferences import USES_REFERENCE
 from trainer_core.train.process_group import ProcessGroup
@@ -70,7 +70,7 @@ class ReferencePass:
         context: RunContext,
         group: ProcessGroup,
         parallel: Parallel,
-        oom: OomRecovery,
+        oom: OomHandler,
     ) -> None:
         """`compute`: the rows of `ReferenceLogps` for a batch."""
         self._compute, self._device, self._context = compute, device, context

@@ -42,7 +42,7 @@ class Schedule:
         """Learning rate of the update that completes `step` steps and `position` samples.
 
         Linear warmup to the peak, then cosine, linear or constant down to the end ratio; with `plateau` the peak times
-        `scale`, which `numerics.Plateau` lowers.
+        `scale`, which `numerics.PlateauSchedule` lowers.
         """
         if self._config.max_steps:
             done, total, warmup = step, self._config.max_steps, self._warmup_steps(self._config.max_steps)

@@ -35,8 +35,8 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.engine.select import build_engine
 from trainer_core.train.evaluate import EvaluationPass, validation_sample
 from trainer_core.train.gc_control import GarbageCollector
-from trainer_core.train.numerics import GradientNoise, Plateau
-from trainer_core.train.oom import RESTART_FILE, OomRecovery
+from trainer_core.train.numerics import GradientNoise, PlateauSchedule
+from trainer_core.train.oom import RESTART_FILE, OomHandler
 from trainer_core.train.parallel import Parallel
 from trainer_core.train.process_group import SINGLE_PROCESS, ProcessGroup
 from trainer_core.train.reference import ReferencePass
@@ -86,8 +86,8 @@ class TrainingStep:
         self.train_data = BatchLoader(prepared, config, "train", device.type)
         self.validation_data = BatchLoader(prepared, config, "validation", device.type)
         self.bad_steps = BadStepHandler(config, run, context, device, scaler)
-        self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
-        self.oom = OomRecovery(self._rank_config, self.model, device, context, group, run.path / RESTART_FILE)
+        self.noise, self.plateau = GradientNoise(device, scaler), PlateauSchedule(config)
+        self.oom = OomHandler(self._rank_config, self.model, device, context, group, run.path / RESTART_FILE)
         self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
         optimizer = optimizers.build_optimizer(self.model, config)
         self.parallel.attach(optimizer)

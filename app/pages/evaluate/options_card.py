@@ -39,7 +39,7 @@ _MAX_ROWS, _MAX_EXAMPLES = 1_000_000, 100
 _EXAMPLES_WIDTH: Final = 56  # pixels
 
 
-class OptionsCard(TranslatableWidget):
+class EvaluationOptionsCard(TranslatableWidget):
     """Form of an evaluation."""
 
     changed = Signal()

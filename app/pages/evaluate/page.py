@@ -10,7 +10,7 @@ from PySide6.QtGui import QShowEvent
 from app.core.evaluations import list_evaluations, prepare_base_model
 from app.core.history.run_list import RunList
 from app.core.installation import installation
-from app.pages.evaluate.options_card import OptionsCard
+from app.pages.evaluate.options_card import EvaluationOptionsCard
 from app.pages.evaluate.results_view import ResultsView
 from app.pages.page import Page, ShownRun
 from app.pages.setup.form import SetupForm
@@ -44,7 +44,7 @@ class EvaluatePage(Page):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.job = EvaluationJob(parent=self)
-        self.options, self.results = OptionsCard(), ResultsView(palette)
+        self.options, self.results = EvaluationOptionsCard(), ResultsView(palette)
         self.controls = JobControls("evaluate", _PROGRESS_WIDTH, self)
         self.start, self.stop, self.status = self.controls.start, self.controls.stop, self.controls.status
         self.evaluation, self.evaluation_label = narrow_combo("evaluation"), label()

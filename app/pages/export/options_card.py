@@ -38,7 +38,7 @@ _LABELS: Final = {
 _MAX_RUN_NAME: Final = 60  # characters in the name of a folder
 
 
-class OptionsCard(TranslatableWidget):
+class ExportOptionsCard(TranslatableWidget):
     """Form of an export. The folder that will be created is a new one in the folder of the form."""
 
     changed = Signal()

@@ -11,7 +11,7 @@ from app.core.history.run_list import RunList
 from app.core.installation import installation
 from app.core.settings import Settings
 from app.pages.export.model_programs import ModelPrograms
-from app.pages.export.options_card import OptionsCard
+from app.pages.export.options_card import ExportOptionsCard
 from app.pages.export.verification_view import VerificationView
 from app.pages.page import Page
 from app.services import desktop_shell
@@ -37,7 +37,7 @@ class ExportPage(Page):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.job = ExportJob(parent=self)
-        self.options, self.verification = OptionsCard(), VerificationView(palette)
+        self.options, self.verification = ExportOptionsCard(), VerificationView(palette)
         self.controls = JobControls("export", _PROGRESS_WIDTH, self)
         self.start, self.stop, self.status = self.controls.start, self.controls.stop, self.controls.status
         self.programs = ModelPrograms()

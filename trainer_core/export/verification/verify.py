@@ -20,7 +20,7 @@ import msgspec
 
 from trainer_core import protocol
 from trainer_core.export.checkpoint_files import read_json
-from trainer_core.export.job import ExportJob, Format
+from trainer_core.export.job import ExportRequest, Format
 from trainer_core.export.model_card import MODEL_CARD_FILE
 from trainer_core.export.verification.answers import ANSWERS_FILE, REQUEST_FILE, ProgramAnswers, Request
 from trainer_core.export.verification.compare import Bounds, compare
@@ -56,7 +56,7 @@ class _NotVerifiedError(TraindeckError):
     """The reason why an export cannot be verified."""
 
 
-def verify(job: ExportJob, form: Format) -> protocol.Verification:
+def verify(job: ExportRequest, form: Format) -> protocol.Verification:
     """Compare what `job` has written with its checkpoint; write the result into the folder.
 
     A difference is a result, and so is a program that is not installed or fails. Raises `StopRequested`, and as
@@ -86,14 +86,14 @@ def emit_result(folder: Path, context: RunContext) -> None:
         raise TraindeckError("export.different", path=str(folder))
 
 
-def _dtype(job: ExportJob, form: Format) -> str:
+def _dtype(job: ExportRequest, form: Format) -> str:
     """Of the weights in memory: an adapter is computed in float32."""
     if job.quantization is not None:
         return job.quantization
     return _NAMES_OF_DTYPES[read_json(job.folder / "config.json")["torch_dtype"]] if form == "hf" else "f32"
 
 
-def _compare_with_checkpoint(job: ExportJob, result: protocol.Verification) -> None:
+def _compare_with_checkpoint(job: ExportRequest, result: protocol.Verification) -> None:
     """Fill in `result`. Raises `_NotVerifiedError`."""
     if result.format not in _PACKAGES:
         raise _NotVerifiedError("export.not_verifiable", format=result.format)

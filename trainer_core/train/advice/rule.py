@@ -21,15 +21,15 @@ _MAX_LOSSES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleMatch:
     """The condition of a rule is met."""
 
     params: dict[str, protocol.Param]  # of the rule's message
     suggested_settings: dict[str, Any] = field(default_factory=dict)  # knobs and values; empty: nothing to set
 
 
-Verdict = Finding | bool | None
-"""`Finding`: the condition is met. `False`: it is clearly not met. None: neither, or the event does not show it."""
+Verdict = RuleMatch | bool | None
+"""`RuleMatch`: the condition is met. `False`: it is clearly not met. None: neither, or the event does not show it."""
 
 E = TypeVar("E", bound=protocol.Event)
 
@@ -47,10 +47,10 @@ class Rule(Generic[E]):
     clear_after: ClassVar[int] = 3  # consecutive `False` before it is resolved
     min_duration_s: ClassVar[float] = 0.0  # of the findings, before it is emitted
 
-    _findings = 0  # consecutive
-    _first_finding = 0.0  # seconds since the epoch
+    _matches = 0  # consecutive
+    _first_match = 0.0  # seconds since the epoch
     _cleared = 0  # consecutive `False`
-    _active: Finding | None = None  # emitted and not resolved
+    _active: RuleMatch | None = None  # emitted and not resolved
     _emitted = 0  # times
     _resolved_at: float | None = None
 
@@ -66,9 +66,9 @@ class Rule(Generic[E]):
     def update(self, event: E, run: RunHistory) -> protocol.Advice | None:
         """Evaluate an event; return advice to emit."""
         verdict, now = self.evaluate(event, run), event.t
-        if isinstance(verdict, Finding):
-            self._first_finding = min(self._first_finding, now) if self._findings else now  # clocks may be set back
-            self._findings, self._cleared = self._findings + 1, 0
+        if isinstance(verdict, RuleMatch):
+            self._first_match = min(self._first_match, now) if self._matches else now  # clocks may be set back
+            self._matches, self._cleared = self._matches + 1, 0
             if self._may_emit(now):
                 self._active, self._emitted = verdict, self._emitted + 1
                 settings = verdict.suggested_settings
@@ -76,7 +76,7 @@ class Rule(Generic[E]):
                     code=self.code, params=verdict.params, step=run.step, suggested_settings=settings
                 )
         elif verdict is False:
-            self._findings, self._cleared = 0, self._cleared + 1
+            self._matches, self._cleared = 0, self._cleared + 1
             if self._active is not None and self._cleared >= self.clear_after:
                 params, self._active, self._resolved_at = self._active.params, None, now
                 return protocol.Advice(code=self.code, params=params, step=run.step, resolved=True)
@@ -85,7 +85,7 @@ class Rule(Generic[E]):
     def _may_emit(self, now: float) -> bool:
         if self._active is not None or self._emitted >= MAX_REPEATS:
             return False
-        if self._findings < self.activate_after or now - self._first_finding < self.min_duration_s:
+        if self._matches < self.activate_after or now - self._first_match < self.min_duration_s:
             return False
         return self._resolved_at is None or not 0 <= now - self._resolved_at < REPEAT_INTERVAL_S
 

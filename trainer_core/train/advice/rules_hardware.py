@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from trainer_core import protocol
 from trainer_core.system.hardware import CUDA_CONTEXT_BYTES
-from trainer_core.train.advice.rule import GIB, Finding, Rule, RunHistory, Verdict, gib, round_significant
+from trainer_core.train.advice.rule import GIB, Rule, RuleMatch, RunHistory, Verdict, gib, round_significant
 
 _MIN_SPILL: Final = GIB // 4  # growth of shared memory since training began; drivers always hold a little
 _VRAM_FULL: Final = 0.95  # of the GPU's memory: drivers begin to spill before it is full
@@ -49,7 +49,7 @@ class VramSpill(Rule[protocol.Hardware], code="advice.vram_spill"):
         spilled = gpu.shared_used - self._baseline
         if spilled < _MIN_SPILL or _vram_share(gpu) < _VRAM_FULL:
             return False if spilled < _MIN_SPILL // 2 else None
-        return Finding({"spilled_gib": gib(spilled), "total_gib": gib(gpu.vram_total or 0)}, run.halve_batch())
+        return RuleMatch({"spilled_gib": gib(spilled), "total_gib": gib(gpu.vram_total or 0)}, run.halve_batch())
 
 
 class VramSlow(Rule[protocol.Step], code="advice.vram_slow"):
@@ -70,7 +70,7 @@ class VramSlow(Rule[protocol.Step], code="advice.vram_slow"):
         if gpu is None or gpu.shared_used is not None or _vram_share(gpu) < _VRAM_FULL:
             return None
         times = round_significant(step / usual, 2) if usual > 0 else _SLOWDOWN
-        return Finding({"times": times, "ms": round(step), "total_gib": gib(gpu.vram_total or 0)}, run.halve_batch())
+        return RuleMatch({"times": times, "ms": round(step), "total_gib": gib(gpu.vram_total or 0)}, run.halve_batch())
 
 
 def _vram_share(gpu: protocol.Gpu) -> float:
@@ -97,7 +97,7 @@ class Throttled(Rule[protocol.Hardware], activate_after=10, clear_after=15, min_
         if not is_slow and not self.reasons & set(gpu.throttle):
             return None
         params = {"degrees": _rounded(gpu.temperature_c), "limit_w": _rounded(gpu.power_limit_w)}
-        return Finding({**params, "mhz": gpu.clock_mhz or "?", "highest": self._highest_mhz or "?"})
+        return RuleMatch({**params, "mhz": gpu.clock_mhz or "?", "highest": self._highest_mhz or "?"})
 
 
 def _rounded(value: float | None) -> protocol.Param:
@@ -130,14 +130,14 @@ class OtherPrograms(
         threshold = max(_OTHER_BYTES, _OTHER_SHARE * gpu.vram_total)
         if others < threshold:
             return False if others < 0.8 * threshold else None
-        return Finding({"others_gib": gib(others), "total_gib": gib(gpu.vram_total)})
+        return RuleMatch({"others_gib": gib(others), "total_gib": gib(gpu.vram_total)})
 
 
 class OnBattery(Rule[protocol.Hardware], code="advice.battery", clear_after=2):
     """A laptop runs on its battery."""
 
     def evaluate(self, event: protocol.Hardware, run: RunHistory) -> Verdict:
-        return Finding({}) if event.host.on_battery else event.host.on_battery
+        return RuleMatch({}) if event.host.on_battery else event.host.on_battery
 
 
 class Slept(Rule[protocol.Phase | protocol.Hardware], code="advice.slept", activate_after=1):
@@ -157,7 +157,7 @@ class Slept(Rule[protocol.Phase | protocol.Hardware], code="advice.slept", activ
         self._before = now
         if asleep < _MIN_SLEEP_S:
             return None
-        return Finding({"minutes": round(asleep / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
+        return RuleMatch({"minutes": round(asleep / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
 
 
 class RamFull(Rule[protocol.Hardware], code="advice.ram_full", activate_after=5):
@@ -172,7 +172,7 @@ class RamFull(Rule[protocol.Hardware], code="advice.ram_full", activate_after=5)
             return False if share < _RAM_CLEAR else None
         has_loaders = run.ready is not None and run.ready.loader_workers > 0
         params = {"used_gib": gib(host.ram_used), "total_gib": gib(host.ram_total), "own_gib": gib(host.rss)}
-        return Finding({**params}, {"low_memory": True} if has_loaders and not run.config.low_memory else {})
+        return RuleMatch({**params}, {"low_memory": True} if has_loaders and not run.config.low_memory else {})
 
 
 class DiskLow(Rule[protocol.Hardware], code="advice.disk_low", activate_after=2, clear_after=2):
@@ -187,7 +187,7 @@ class DiskLow(Rule[protocol.Hardware], code="advice.disk_low", activate_after=2,
         if free >= needed:
             return False if free >= _DISK_MARGIN * needed else None
         params = {"free_gib": round_significant(free / GIB, 2), "needed_gib": round_significant(needed / GIB, 2)}
-        return Finding({**params}, {"keep_last": 1} if run.config.keep_last > 1 else {})
+        return RuleMatch({**params}, {"keep_last": 1} if run.config.keep_last > 1 else {})
 
 
 class RepeatedOom(
@@ -212,7 +212,7 @@ class RepeatedOom(
         if not recovered or len(self._steps) < _MIN_RECOVERIES or self._steps[-1] - self._steps[0] > _RECOVERY_WINDOW:
             return False if event.step - self._steps[-1] > _RECOVERY_WINDOW else None
         sizes = {"batch_size": self._settings["batch_size"], "steps": self._settings["gradient_accumulation_steps"]}
-        return Finding({"count": self._count, **sizes}, dict(self._settings))
+        return RuleMatch({"count": self._count, **sizes}, dict(self._settings))
 
     def _add(self, event: protocol.OomRecovery, run: RunHistory) -> None:
         self._is_open = True

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from trainer_core import protocol
 from trainer_core.runs.checkpoint_dir import folder_name
-from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict, lower_rate, percent, round_significant
+from trainer_core.train.advice.rule import Rule, RuleMatch, RunHistory, Verdict, lower_rate, percent, round_significant
 
 _MIN_BAD_STEPS: Final = 3
 _BAD_STEP_WINDOW: Final = 200  # steps
@@ -56,7 +56,7 @@ class NotFinite(Rule[protocol.Step | protocol.BadStep], code="advice.not_finite"
         if len(self._steps) < _MIN_BAD_STEPS or distance > _BAD_STEP_WINDOW:
             return None
         params = {"count": _MIN_BAD_STEPS, "steps": distance + 1, "rate": run.config.learning_rate}
-        return Finding({**params}, lower_rate(run))
+        return RuleMatch({**params}, lower_rate(run))
 
 
 class LossSpike(Rule[protocol.Step], code="advice.loss_spike", activate_after=2, clear_after=5):
@@ -74,7 +74,7 @@ class LossSpike(Rule[protocol.Step], code="advice.loss_spike", activate_after=2,
         usual, deviation = _median_and_deviation(self._losses)
         if event.loss - usual > max(_SPIKE_DEVIATIONS * deviation, _SPIKE_SHARE * abs(usual), _MIN_LOSS):
             params = {"step": event.step, "loss": round_significant(event.loss), "usual": round_significant(usual)}
-            return Finding({**params}, {} if run.config.grad_clip else {"grad_clip": 1.0})
+            return RuleMatch({**params}, {} if run.config.grad_clip else {"grad_clip": 1.0})
         self._losses.append(event.loss)
         return False
 
@@ -93,7 +93,7 @@ class RateTooHigh(Rule[protocol.Step], code="advice.rate_high", clear_after=10):
             return None
         uniform = math.log(run.ready.vocab_size) if run.ready and run.ready.vocab_size > 1 else math.inf
         if params := self._evidence(uniform, run.config.grad_clip):
-            return Finding({**params, "rate": run.config.learning_rate}, lower_rate(run))
+            return RuleMatch({**params, "rate": run.config.learning_rate}, lower_rate(run))
         return None if event.loss > uniform else False  # worse than a uniform prediction: not recovered
 
     def _evidence(self, uniform: float, grad_clip: float) -> dict[str, protocol.Param]:
@@ -139,7 +139,7 @@ class Overfitting(Rule[protocol.Eval], code="advice.overfitting", activate_after
         losses = {"best": round_significant(self._best_loss, 4), "now": round_significant(event.loss, 4)}
         saved = run.checkpoint is not None and best in run.checkpoint.kept
         params: dict[str, protocol.Param] = {"checkpoint": best if saved else "–", "best_step": self._best_step}
-        return Finding({**params, **losses}, {"max_steps": self._best_step} if self._best_step else {})
+        return RuleMatch({**params, **losses}, {"max_steps": self._best_step} if self._best_step else {})
 
 
 class Plateau(Rule[protocol.Eval], code="advice.plateau", activate_after=1, clear_after=1):
@@ -165,7 +165,7 @@ class Plateau(Rule[protocol.Eval], code="advice.plateau", activate_after=1, clea
             return None
         losses = {"before": round_significant(best, 4), "now": round_significant(event.loss, 4)}
         is_constant = run.config.lr_schedule == "constant"
-        return Finding({"evaluations": _PLATEAU_EVALS, **losses}, {"lr_schedule": "cosine"} if is_constant else {})
+        return RuleMatch({"evaluations": _PLATEAU_EVALS, **losses}, {"lr_schedule": "cosine"} if is_constant else {})
 
 
 class Truncated(Rule[protocol.Ready], code="advice.truncated", activate_after=1):
@@ -178,7 +178,7 @@ class Truncated(Rule[protocol.Ready], code="advice.truncated", activate_after=1)
         limit = run.config.max_seq_len
         # Twice the length in half as many sequences: the same tokens at a time, in about the same memory.
         settings = {"max_seq_len": 2 * limit, **(run.halve_batch() if run.batch_size > 1 else {})}
-        return Finding({"count": cut, "total": total, "percent": percent(cut / total), "limit": limit}, settings)
+        return RuleMatch({"count": cut, "total": total, "percent": percent(cut / total), "limit": limit}, settings)
 
 
 def _median_and_deviation(values: Sequence[float]) -> tuple[float, float]:

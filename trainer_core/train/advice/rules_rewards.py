@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any, Final
 
 from trainer_core import protocol
-from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict, lower_rate, percent, round_significant
+from trainer_core.train.advice.rule import Rule, RuleMatch, RunHistory, Verdict, lower_rate, percent, round_significant
 
 _FIRST_EVENTS: Final = 3  # that later ones are compared with
 _NO_SIGNAL: Final = 0.9  # of the prompts; half of them are common, also late in a good run
@@ -25,7 +25,9 @@ class NoSignal(Rule[protocol.Rollouts], code="advice.no_signal"):
         if event.no_signal_ratio < _NO_SIGNAL or _is_solved(event):
             return False
         settings = {"group_size": 2 * run.config.group_size} if max(event.scores.values()) > 0 else {}
-        return Finding({"percent": percent(event.no_signal_ratio), "reward": round_significant(event.reward)}, settings)
+        return RuleMatch(
+            {"percent": percent(event.no_signal_ratio), "reward": round_significant(event.reward)}, settings
+        )
 
 
 class EntropyCollapse(Rule[protocol.Step | protocol.Rollouts], code="advice.entropy_collapse"):
@@ -47,7 +49,7 @@ class EntropyCollapse(Rule[protocol.Step | protocol.Rollouts], code="advice.entr
         if self._solved or event.entropy > _COLLAPSED * mean(self._first):
             return False
         values = {"before": round_significant(mean(self._first)), "now": round_significant(event.entropy)}
-        return Finding({**values}, lower_rate(run))
+        return RuleMatch({**values}, lower_rate(run))
 
 
 class KlRunaway(Rule[protocol.Step], code="advice.kl_runaway"):
@@ -58,7 +60,7 @@ class KlRunaway(Rule[protocol.Step], code="advice.kl_runaway"):
             return None
         if event.kl < _RUNAWAY_KL:
             return False
-        return Finding({"kl": round_significant(event.kl)}, {"kl_beta": round_significant(3 * run.config.kl_beta, 2)})
+        return RuleMatch({"kl": round_significant(event.kl)}, {"kl_beta": round_significant(3 * run.config.kl_beta, 2)})
 
 
 class LongAnswers(Rule[protocol.Rollouts], code="advice.long_answers"):
@@ -74,7 +76,7 @@ class LongAnswers(Rule[protocol.Rollouts], code="advice.long_answers"):
         before = mean(self._first)
         if event.answer_tokens < max(_GROWTH * before, before + _MIN_GROWTH):
             return False
-        return Finding({"before": round(before), "now": round(event.answer_tokens)})
+        return RuleMatch({"before": round(before), "now": round(event.answer_tokens)})
 
 
 class AnswersCutOff(Rule[protocol.Rollouts], code="advice.answers_cut_off"):
@@ -85,7 +87,7 @@ class AnswersCutOff(Rule[protocol.Rollouts], code="advice.answers_cut_off"):
             return False
         limit = run.config.rollout_max_new_tokens
         settings = {"rollout_max_new_tokens": 2 * limit} if 2 * limit < run.config.max_seq_len else {}
-        return Finding({"percent": percent(event.truncated_ratio), "limit": limit}, settings)
+        return RuleMatch({"percent": percent(event.truncated_ratio), "limit": limit}, settings)
 
 
 def _is_solved(event: protocol.Rollouts) -> bool:

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any, Final
 
 from trainer_core import protocol
-from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict, gib, percent
+from trainer_core.train.advice.rule import Rule, RuleMatch, RunHistory, Verdict, gib, percent
 
 _DATA_SHARE: Final = 0.20  # of a step: worth a change of settings, and far above the noise
 _DATA_SHARE_CLEAR: Final = 0.10
@@ -37,7 +37,7 @@ class DataBound(Rule[protocol.Step], code="advice.data_bound", min_duration_s=10
             return False if run.data_share < _DATA_SHARE_CLEAR else None
         workers = run.ready.loader_workers if run.ready else 0
         params = {"percent": percent(run.data_share), "ms": round(event.time_ms.data, 1), "workers": workers}
-        return Finding({**params}, self._settings(run, workers))
+        return RuleMatch({**params}, self._settings(run, workers))
 
     def _settings(self, run: RunHistory, workers: int) -> dict[str, Any]:
         if not run.config.token_cache:
@@ -63,7 +63,7 @@ class SyncBound(Rule[protocol.Step], code="advice.sync_bound", min_duration_s=10
             return False if run.sync_share < _SYNC_SHARE_CLEAR else None
         ms, ranks = round(event.time_ms.sync, 1), run.config.nproc_per_node
         params = {"percent": percent(run.sync_share), "ms": ms, "ranks": ranks}
-        return Finding({**params, "steps": run.config.gradient_accumulation_steps})
+        return RuleMatch({**params, "steps": run.config.gradient_accumulation_steps})
 
 
 class GpuIdle(Rule[protocol.Hardware], code="advice.gpu_idle", activate_after=10, clear_after=10, min_duration_s=60.0):
@@ -79,7 +79,7 @@ class GpuIdle(Rule[protocol.Hardware], code="advice.gpu_idle", activate_after=10
             return None
         disabled = [name for name in ("compile", "cuda_graphs") if getattr(run.config, name) == "off"]
         params = {"percent": percent(run.gpu.utilization), "batch_size": run.batch_size}
-        return Finding({**params}, dict.fromkeys(disabled, "auto"))
+        return RuleMatch({**params}, dict.fromkeys(disabled, "auto"))
 
 
 class BatchTooSmall(Rule[protocol.Performance], code="advice.batch_small", activate_after=2, clear_after=2):
@@ -104,7 +104,7 @@ class BatchTooSmall(Rule[protocol.Performance], code="advice.batch_small", activ
         if used > _LOW_MEMORY or load >= low or ran_out:
             return None
         params = {"busy": percent(load), "memory": percent(used), "batch_size": run.batch_size}
-        return Finding({**params, "total_gib": gib(run.gpu.vram_total)}, settings)
+        return RuleMatch({**params, "total_gib": gib(run.gpu.vram_total)}, settings)
 
     def _load(self, event: protocol.Performance, run: RunHistory) -> tuple[float, float, float]:
         """Load of the GPU (MFU, or the mean utilization) and its thresholds for low and fair."""
