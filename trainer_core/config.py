@@ -21,6 +21,7 @@ import msgspec
 
 from trainer_core import pause_schedule
 from trainer_core.messages import TraindeckError
+from trainer_core.rewards import setting as reward_settings
 
 KnobGroup = Literal["data", "model", "training", "hardware", "checkpoints", "monitoring"]
 
@@ -427,6 +428,8 @@ def check_combinations(config: Config) -> None:
         raise TraindeckError("ranks.too_many", ranks=config.nproc_per_node, sequences=config.effective_batch)
     if (config.parallel == "deepspeed") != bool(config.deepspeed_config):
         raise TraindeckError("config.deepspeed_file")
+    if config.uses_rewards:
+        reward_settings.parse_all(config.rewards)
     if config.uses_rewards and (setting := _find_unsupported_by_rewards(config)):
         raise TraindeckError("config.rewards_unsupported", setting=setting)
     if setting := find_unsupported(config, config.parallel):

@@ -16,6 +16,7 @@ import msgspec
 from trainer_core import presets, rank_info, texts
 from trainer_core.config import Config, ConfigLayer, knobs, resolve
 from trainer_core.messages import TraindeckError, terminal_language
+from trainer_core.rewards.setting import with_absolute_files
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
 
@@ -47,7 +48,7 @@ def build_config(flags: Mapping[str, Any], base: Sequence[ConfigLayer] = ()) -> 
     layers.append(ConfigLayer(command_line_label(), given))
     config = resolve(layers)
     if config.uses_rewards:
-        from trainer_core.rewards.rewards import load_rewards, with_absolute_files  # numpy: other commands need none
+        from trainer_core.rewards.rewards import load_rewards  # imports numpy, which other commands need not
 
         load_rewards(config.rewards)  # refuse before anything is loaded
         config = msgspec.structs.replace(config, rewards=with_absolute_files(config.rewards))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -147,6 +148,35 @@ def test_the_reference_of_answers_to_other_prompts_is_kept_with_packing(tmp_path
             assert part.reference is not None
             torch.testing.assert_close(part.reference, reference_logps(trainer.model, part), atol=1e-4, rtol=1e-4)
     trainer.close()
+
+
+def test_the_reference_of_another_objective_is_refused(tmp_path: Path) -> None:
+    config = preference_config(tmp_path, "dpo", "full", save_steps=3, max_steps=3)
+    trainer, _ = build_trainer(tmp_path, config, "run")
+    trainer.run()
+    again, _ = resumed_from(tmp_path, trainer, msgspec.structs.replace(config, objective="kto"), 3)
+    with pytest.raises(TraindeckError) as error:
+        again.set_up()
+    assert error.value.code == "resume.no_reference"
+
+
+@pytest.mark.parametrize("schedule", ["constant", "plateau"])
+def test_evaluations_that_are_the_best_end_no_run_and_lower_no_rate(tmp_path: Path, schedule: Any) -> None:
+    config = preference_config(
+        tmp_path,
+        "dpo",
+        "lora",
+        early_stop_patience=1,
+        plateau_patience=1,
+        lr_schedule=schedule,
+        eval_steps=1,
+        max_steps=4,
+    )
+    trainer, sink = build_trainer(tmp_path, config)
+    trainer._is_best = lambda loss, reward: True  # type: ignore[method-assign]
+    trainer.run()
+    assert trainer.state.counters.step == 4
+    assert trainer.plateau.scale == 1
 
 
 def test_a_damaged_reference_is_refused(tmp_path: Path) -> None:

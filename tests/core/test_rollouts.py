@@ -25,7 +25,7 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.generation import decoding
 from trainer_core.messages import TraindeckError
-from trainer_core.rewards.functions import Answer
+from trainer_core.rewards.functions import FUNCTIONS, Answer
 from trainer_core.rewards.rewards import load_rewards
 from trainer_core.run_plan import build_config
 from trainer_core.train.trainer import Trainer
@@ -98,6 +98,27 @@ def test_a_resume_with_other_rewards_or_answers_is_reported_as_not_exact(tmp_pat
     resumed.run()
     warnings = [event.params for event in sink.events_of(protocol.Warn) if event.code == "resume.not_exact"]
     assert {warning["what"] for warning in warnings} == {"rewards", "rollout_temperature"}
+
+
+def test_other_rewards_begin_with_a_new_generation_and_without_a_best_evaluation(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"steps_per_generation": 3, "eval_steps": 1, "early_stop_patience": 1}
+    first, _ = train(tmp_path, "first", **options, max_steps=1, rewards=["10*length:1-99"])
+    changed = rewarded_config(tmp_path, **options, max_steps=2, rewards=["exact"])
+    resumed, sink = build_trainer(tmp_path, changed, "resumed")
+    resumed.resume(first.run_dir.checkpoints / "step-00000001")
+    resumed.run()
+    assert [event.step for event in rewards_of(sink)] == [2]
+    assert [event.best for event in sink.events_of(protocol.Eval)] == [True]
+
+
+def test_a_pattern_that_takes_too_long_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(answer: Answer) -> float:
+        raise TimeoutError
+
+    monkeypatch.setitem(FUNCTIONS, "exact", lambda value: too_long)
+    _, sink = train(tmp_path, max_steps=2, rewards=["exact", "length:1-4"])
+    found = [event.params for event in sink.events_of(protocol.Warn) if event.code == "train.slow_reward"]
+    assert found == [{"reward": "exact", "seconds": 1}]
 
 
 def test_later_steps_of_a_generation_are_clipped(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.gui.runs_page import add_run
 from tests.gui.setup_form import all_fields, description, main_field, type_into
 from trainer_core import config
 from trainer_core.config import Knob, knobs
+from trainer_core.rewards import setting as reward_settings
 
 NUMBER_KINDS = ("int", "float")
 INTEGER_TEXT = {"en": "a whole number", "zh": "整数"}
@@ -223,9 +224,21 @@ def test_a_conflict_is_shown_at_the_changed_setting(make_window: MakeWindow, qtb
 
 
 def test_every_conflict_has_fields() -> None:
-    codes = set(re.findall(r'TraindeckError\("([\w.]+)"', inspect.getsource(config.check_combinations)))
+    sources = (config.check_combinations, reward_settings)
+    codes = {code for one in sources for code in re.findall(r'TraindeckError\("([\w.]+)"', inspect.getsource(one))}
     assert codes == set(CONFLICTING_KNOBS)
     assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(form_knobs())
+
+
+def test_rewards_are_required_and_checked_in_the_form(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    form = controller.form
+    form.set_text("objective", "grpo")
+    assert form.blocked_reason == "Objective grpo has no rewards. Set “Rewards”, for example to exact."
+    form.set_text("rewards", "correct")
+    assert form.blocked_reason.startswith("“correct” is not a reward.")
+    form.set_text("rewards", "exact")
+    assert form.error("rewards") == ""
 
 
 def test_more_processes_than_sequences_are_shown_at_the_involved_settings(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.simulated_run import RewardedRun
 from trainer_core import protocol
 
@@ -20,7 +22,7 @@ def test_a_loss_near_zero_is_no_plateau_and_no_spike() -> None:
 
 
 def test_prompts_without_signal_suggest_larger_groups() -> None:
-    run = RewardedRun().rollouts(3, no_signal_ratio=0.95, scores={"exact": 0.03})
+    run = RewardedRun().rollouts(3, no_signal_ratio=0.95, scores={"exact": 0.03}, reward=0.03)
     assert run.codes == ["no_signal"]
     assert run.advice[0].params["percent"] == 95
     assert run.advice[0].suggested_settings == {"group_size": 16}
@@ -28,14 +30,26 @@ def test_prompts_without_signal_suggest_larger_groups() -> None:
 
 
 def test_equal_rewards_of_right_answers_are_success() -> None:
-    assert RewardedRun().rollouts(5, no_signal_ratio=1.0, scores={"exact": 0.99}).codes == []
+    assert RewardedRun().rollouts(5, no_signal_ratio=1.0, scores={"exact": 0.99}, reward=0.99).codes == []
+
+
+@pytest.mark.parametrize(
+    ("rewards", "scores", "reward"),
+    [
+        (["exact", "-0.5*regex:sorry"], {"exact": 1.0, "regex:sorry": 0.0}, 1.0),
+        (["exact", "0.2*length:1-40"], {"exact": 1.0, "length:1-40": 0.8}, 1.16),
+    ],
+)
+def test_success_is_measured_by_the_highest_reward(rewards: list[str], scores: dict[str, float], reward: float) -> None:
+    run = RewardedRun(rewards=rewards)
+    assert run.rollouts(5, no_signal_ratio=1.0, scores=scores, reward=reward).codes == []
 
 
 def test_a_low_entropy_is_reported_only_while_answers_are_wrong() -> None:
     run = RewardedRun().rollouts(4).rollouts(3, entropy=0.05)
     assert run.codes == ["entropy_collapse"]
     assert run.advice[0].params == {"before": 0.8, "now": 0.05}
-    assert RewardedRun().rollouts(4).rollouts(5, entropy=0.05, scores={"exact": 0.95}).codes == []
+    assert RewardedRun().rollouts(4).rollouts(5, entropy=0.05, scores={"exact": 0.95}, reward=0.95).codes == []
 
 
 def test_a_large_divergence_suggests_a_larger_penalty() -> None:

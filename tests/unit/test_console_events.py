@@ -93,8 +93,10 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
     without_answers = protocol.Eval(
         step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True
     )
+    rewarded = msgspec.structs.replace(with_answers, bleu4=None, reward=-10.125)
+    assert "-10.125" in (format_event(rewarded, language) or "")
     assert "10,409,600" in (format_event(without_answers, language) or "")
-    for event in (step, with_answers, without_answers):
+    for event in (step, with_answers, without_answers, rewarded):
         for text in (format_event(event, language) or "").splitlines():
             columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
             assert columns <= 80, text

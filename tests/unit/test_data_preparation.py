@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -146,6 +147,19 @@ def test_truncated_and_dropped_conversations_are_counted(home: Path, tmp_path: P
     assert (result.truncated, result.dropped, result.train.samples) == (3, 2, 53)
     assert reporter.warnings["data.truncated"]["count"] == 3
     assert reporter.warnings["data.samples_dropped"]["count"] == 2
+
+
+def test_rewards_compare_with_whole_answers_so_longer_rows_are_dropped(home: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": "short", "response": "short"}] * 5 + [{"prompt": "short", "response": "long " * 100 + "so 97"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    reporter = RecordingReporter()
+    settings: dict[str, Any] = {"objective": "grpo", "rewards": ["number"], "validation_fraction": 0.0}
+    result = prepare_files(tmp_path / "a.jsonl", reporter=reporter, max_seq_len=64, **settings)
+    assert (result.truncated, result.dropped, result.train.samples) == (0, 1, 5)
+    assert reporter.warnings["data.references_dropped"] == {"count": 1, "total": 6, "limit": 64}
+    with pytest.raises(TraindeckError) as caught:
+        prepare_files(tmp_path / "a.jsonl", max_seq_len=8, **settings)
+    assert caught.value.code == "data.references_too_long"
 
 
 def test_data_without_a_usable_conversation_raises_an_error(home: Path, tmp_path: Path) -> None:

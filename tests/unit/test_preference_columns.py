@@ -56,6 +56,12 @@ def test_the_objective_determines_which_columns_are_read(names: str, objective: 
     assert (mapping.kind, mapping.task, " ".join(found)) == (kind, "preference", used)
 
 
+def test_messages_that_lead_to_a_pair_are_no_conversations_of_their_own() -> None:
+    with pytest.raises(MissingColumnError):
+        map_columns(["messages", "chosen", "rejected"], Config())
+    assert map_columns(["prompt", "messages", "chosen", "rejected"], Config()).kind == "messages"
+
+
 def test_configured_columns_take_precedence() -> None:
     config = Config(objective="dpo", prompt_column="q", chosen_column="a", rejected_column="b")
     mapping = map_columns(["q", "a", "b", "prompt", "chosen", "rejected"], config)
@@ -182,6 +188,10 @@ def test_an_answer_that_is_json_but_no_message_is_text() -> None:
     [
         ({"prompt": "p", "chosen": "", "rejected": "b"}, "“chosen” is empty"),
         ({"prompt": "p", "chosen": "a", "rejected": None}, "“rejected” is empty"),
+        ({"prompt": "p", "chosen": "a", "rejected": float("nan")}, "“rejected” is empty"),
+        ({"prompt": "p", "chosen": " \n", "rejected": "b"}, "“chosen” is empty"),
+        ({"chosen": "\n\nHuman: q\n\nAssistant:", "rejected": "\n\nHuman: q\n\nAssistant: b"},
+         "“chosen” ends with an empty answer"),
         ({"prompt": "p", "chosen": "a", "rejected": True}, "“rejected” is not text"),
         ({"prompt": "", "chosen": "a", "rejected": "b"}, "it has no prompt"),
         ({"chosen": "a", "rejected": "b"}, "it has no prompt"),

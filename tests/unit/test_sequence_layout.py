@@ -115,7 +115,7 @@ def test_conversations_without_trained_tokens_after_truncation_are_unusable(
     tmp_path_factory: pytest.TempPathFactory, chats: list[tuple[int, Spans]], limit: int
 ) -> None:
     split = write_split(tmp_path_factory.mktemp("cache"), chats)
-    fit = fit_conversations(split, 0, len(chats), limit)
+    fit = fit_conversations(split, 0, len(chats), Config(max_seq_len=limit))
     for (length, spans), positions, usable, truncated in zip(
         chats, *map(list, (fit.positions, fit.usable, fit.truncated)), strict=True
     ):
@@ -143,8 +143,8 @@ def test_a_preference_fits_if_each_of_its_conversations_does(
     writer.finish()
     split, sides = Split(folder / "train", 300), write_split(folder, [side for pair in pairs for side in pair], "sides")
     fit, alone = (
-        fit_conversations(split, 0, len(pairs), limit, has_sides=True),
-        fit_conversations(sides, 0, 2 * len(pairs), limit),
+        fit_conversations(split, 0, len(pairs), Config(max_seq_len=limit), has_sides=True),
+        fit_conversations(sides, 0, 2 * len(pairs), Config(max_seq_len=limit)),
     )
     assert fit.positions.tolist() == alone.positions.reshape(-1, 2).sum(1).tolist()
     assert fit.usable.tolist() == alone.usable.reshape(-1, 2).all(1).tolist()

@@ -199,7 +199,9 @@ def _rewards(event: protocol.Step | protocol.Eval, language: Language) -> str:
 
 def _eval(event: protocol.Eval, language: Language) -> str:
     loss, extra = _format_number(event.loss, language), _rewards(event, language)
-    if not extra:
+    if event.reward is not None:
+        extra += get("console.reward", language, reward=event.reward)
+    elif not extra:
         perplexity = "?" if event.perplexity is None else f"{event.perplexity:.4g}"
         extra += get("console.perplexity", language, perplexity=perplexity)
     if event.exact_match is None:  # with it, the line would have more than 80 columns

@@ -92,8 +92,8 @@ def extract_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversatio
 
 def _prompt_response_turns(row: Mapping[str, Any], mapping: ColumnMapping) -> Conversation:
     prompt, response = prompt_text(row, mapping), cell_text(row, mapping.response)
-    if not prompt or not response:
-        raise RowError(f"“{mapping.response if prompt else mapping.prompt}” is empty")
+    if not prompt.strip() or not response.strip():
+        raise RowError(f"“{mapping.response if prompt.strip() else mapping.prompt}” is empty")
     return (*system_turns(row, mapping), ("user", prompt), ("assistant", response))
 
 
@@ -113,7 +113,7 @@ def cell_text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if isinstance(value, str):
         return clean_text(value)
-    if value is None:
+    if value is None or value != value:  # NaN: an empty cell of pandas
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)

@@ -86,7 +86,7 @@ def _answer(row: Mapping[str, Any], name: str) -> Conversation:
     if messages := _messages(row.get(name)):
         return tuple(parse_turn(message, name) for message in messages)
     text = cell_text(row, name)
-    if not text:
+    if not text.strip():
         raise RowError(f"“{name}” is empty")
     if not text.startswith("\n\nHuman:"):
         return (("assistant", text),)
@@ -127,6 +127,8 @@ def _finish(
     trimmed = trim_after_last_answer(turns)
     if not trimmed:
         raise RowError(f"“{name}” has no answer of an assistant")
+    if len(trimmed[-1]) == 2 and not trimmed[-1][1].strip():
+        raise RowError(f"“{name}” ends with an empty answer")
     shared = min(shared, len(trimmed) - 1)  # of two equal answers, the last one
     if not any(turn[0] == "user" for turn in trimmed[:shared]):
         raise RowError("it has no prompt")

@@ -363,8 +363,13 @@ def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> Non
     if not prepared.train.samples and prepared.task == "pretrain":
         raise TraindeckError("data.too_short", tokens=prepared.train.tokens, needed=config.max_seq_len + 1)
     if not prepared.train.samples:
-        raise TraindeckError("data.answers_cut_off", limit=config.max_seq_len)
+        raise TraindeckError(all_dropped_code(config), limit=config.max_seq_len)
     warn_about_data(prepared, config, reporter)
+
+
+def all_dropped_code(config: Config) -> str:
+    """Message code for conversations of which none fits."""
+    return "data.references_too_long" if config.uses_rewards else "data.answers_cut_off"
 
 
 def warn_about_data(prepared: PreparedData, config: Config, reporter: Reporter) -> None:
@@ -375,6 +380,7 @@ def warn_about_data(prepared: PreparedData, config: Config, reporter: Reporter) 
         reporter.warn("data.truncated", count=prepared.truncated, total=documents, limit=limit)
     if prepared.dropped:
         code = "data.pairs_dropped" if prepared.sides else "data.samples_dropped"
+        code = "data.references_dropped" if config.uses_rewards else code
         reporter.warn(code, count=prepared.dropped, total=documents, limit=limit)
     if equal := prepared.report.get("equal_pairs", 0):
         reporter.warn("data.pairs_equal", count=equal)

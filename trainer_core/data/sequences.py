@@ -6,7 +6,8 @@ lengths: `build_sequences` computes it at each start, 0.4 s for a million conver
 A conversation of n tokens takes n - 1 positions, since its last token is only predicted. Those longer than
 `max_seq_len` are truncated; those without trained tokens after truncation are dropped. The conversations of a pair are
 truncated each and share a sequence of 2 * `max_seq_len` positions. A pair is dropped if truncation leaves one of them
-without an answer, or both the same.
+without an answer, or both the same. With rewards, conversations that are too long are dropped: rewards compare with
+whole answers.
 
 No torch, no Qt.
 """
@@ -48,7 +49,7 @@ class SequenceLayout:
     offsets: npt.NDArray[np.uint32]  # (sequences + 1,): start of each sequence in `members`, and their number
     lengths: IntArray  # documents that take 0, 1, ... as many positions as a sequence has
     truncated: int  # documents cut at max_seq_len
-    dropped: int  # documents without trained tokens, or pairs without a difference, after truncation
+    dropped: int  # documents without trained tokens, or pairs without a difference, after truncation; see above
 
     def documents(self, index: int) -> list[int]:
         """Numbers of the documents in sequence `index`."""
@@ -108,7 +109,7 @@ def _build_split(split: Split, config: Config, reporter: Reporter, block_size: i
     used = truncated = 0
     for first in range(0, documents, block_size):
         last = min(first + block_size, documents)
-        fit = fit_conversations(split, first, last, config.max_seq_len, has_sides=sides > 0)
+        fit = fit_conversations(split, first, last, config, has_sides=sides > 0)
         numbers = np.flatnonzero(fit.usable)
         positions = fit.positions[numbers]
         if config.packing:
@@ -140,8 +141,9 @@ class SequenceFit:
         return self.cut > 0
 
 
-def fit_conversations(split: Split, first: int, last: int, max_seq_len: int, has_sides: bool = False) -> SequenceFit:
+def fit_conversations(split: Split, first: int, last: int, config: Config, has_sides: bool = False) -> SequenceFit:
     """Fit conversations [first, last) of a split, or with `has_sides` preferences."""
+    max_seq_len = config.max_seq_len
     lengths = np.diff(split.offsets[first : last + 1])
     begins = split.span_offsets[first : last + 1]
     spans, begins = split.spans[begins[0] : begins[-1]], begins - begins[0]
@@ -154,6 +156,8 @@ def fit_conversations(split: Split, first: int, last: int, max_seq_len: int, has
         usable = (usable | (lengths == 0)).reshape(-1, 2).all(1)
         usable &= ~_have_lost_difference(split, first, lengths.reshape(-1, 2), max_seq_len)
         positions, cut = positions.reshape(-1, 2).sum(1), cut.reshape(-1, 2).sum(1)
+    if config.uses_rewards:
+        usable &= cut == 0
     return SequenceFit(positions, usable, cut * usable)
 
 

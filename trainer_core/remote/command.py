@@ -22,6 +22,7 @@ from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.remote import ssh
 from trainer_core.remote.host import RemoteHost
 from trainer_core.remote.session import Reconnecting, Session
+from trainer_core.rewards.setting import schema_file
 from trainer_core.run_context import RunContext
 from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RemoteRecord, RunDir
@@ -132,8 +133,6 @@ def _send_files(config: Config, host: RemoteHost, context: RunContext) -> tuple[
         return path if path.startswith("builtin:") else send(path, Path(path).expanduser())
 
     def send_reward(reward: str) -> str:
-        from trainer_core.rewards.rewards import schema_file  # imports numpy, which other commands need not
-
         if not (file := schema_file(reward)):
             return reward
         there = reward.strip().removesuffix(file) + send(file, Path(file))

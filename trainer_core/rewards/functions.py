@@ -6,13 +6,13 @@ compare with a reference or a schema leave out the reasoning.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
+from decimal import Decimal, DecimalException
 from typing import Final, NamedTuple
 
 from trainer_core.data.columns import without_reasoning
-from trainer_core.evaluation.judge import Judge, load_judge
+from trainer_core.evaluation.judge import TIME_LIMIT_S, Judge, compile_pattern, load_judge
 from trainer_core.evaluation.scores import chrf, is_exact
 
 
@@ -31,7 +31,10 @@ class Answer(NamedTuple):
 RewardFunction = Callable[[Answer], float]
 
 # A minus after a letter, digit or point is a hyphen or a difference; Chinese has no spaces before numbers.
-_NUMBER: Final = re.compile(r"(?:(?<![A-Za-z0-9_.])[-−－])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+_NUMBER: Final = re.compile(
+    r"(?:(?<![A-Za-z0-9_.])[-−－])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d{1,4})?"
+)
+_RELATIVE_TOLERANCE: Final = Decimal("1e-9")
 _LENGTHS: Final = re.compile(r"(?P<low>\d*)-(?P<high>\d*)")
 _LETTERS: Final = {  # of the scripts of languages
     "zh": r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]",
@@ -69,22 +72,25 @@ def similar(value: str) -> RewardFunction:
 
 def number(value: str) -> RewardFunction:
     """1 if the last number of the answer differs by at most `value` (default 0) from the last one of the reference."""
-    tolerance = float(value or 0)
-    if not 0 <= tolerance < math.inf:
+    try:
+        tolerance = Decimal(value or 0)
+    except DecimalException as error:
+        raise ValueError(value) from error
+    if not tolerance.is_finite() or tolerance < 0:
         raise ValueError(value)
 
     def score(answer: Answer) -> float:
         found, wanted = _last_number(answer.text), _last_number(answer.reference)
         if found is None or wanted is None or not answer.is_complete:
             return 0.0
-        return float(math.isclose(found, wanted, rel_tol=1e-9, abs_tol=tolerance))
+        return float(abs(found - wanted) <= max(tolerance, _RELATIVE_TOLERANCE * abs(wanted)))
 
     return score
 
 
-def _last_number(text: str) -> float | None:
+def _last_number(text: str) -> Decimal | None:
     found = _NUMBER.findall(without_reasoning(text))
-    return float(re.sub("[−－]", "-", found[-1].replace(",", ""))) if found else None
+    return Decimal(re.sub("[−－]", "-", found[-1].replace(",", ""))) if found else None
 
 
 def matches(value: str) -> RewardFunction:
@@ -101,9 +107,12 @@ def json_schema(value: str) -> RewardFunction:
 
 def whole_format(value: str) -> RewardFunction:
     """1 if the whole answer, without outer white space, matches the regular expression."""
-    _judge("regex", value)  # raises for a bad pattern
-    pattern = re.compile(value)
-    return lambda answer: float(answer.is_complete and pattern.fullmatch(answer.text.strip()) is not None)
+    if not value:
+        raise ValueError(value)
+    pattern = compile_pattern(f"regex:{value}", value)
+    return lambda answer: float(
+        answer.is_complete and pattern.fullmatch(answer.text.strip(), timeout=TIME_LIMIT_S) is not None
+    )
 
 
 def _judge(kind: str, value: str) -> Judge:
@@ -118,6 +127,8 @@ def length(value: str) -> RewardFunction:
     if found is None or value == "-":
         raise ValueError(value)
     low, high = int(found["low"] or 0), int(found["high"] or 0)
+    if found["high"] and high < low:
+        raise ValueError(value)
 
     def score(answer: Answer) -> float:
         chars = len(answer.text.strip())
@@ -152,7 +163,8 @@ FUNCTIONS: Final[dict[str, Callable[[str], RewardFunction]]] = {
     "length": length,
     "language": language,
 }
-"""By their names in settings. Raise `LookupError` or `ValueError` for a bad value, and as `load_judge`."""
+"""By their names in settings. Raise `LookupError` or `ValueError` for a bad value, and as `load_judge`; the functions
+raise `TimeoutError`."""
 
 WITH_REFERENCE: Final = frozenset({"exact", "contains", "chrf", "number"})
 """Those that compare the answer with a reference."""

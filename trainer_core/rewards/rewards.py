@@ -1,52 +1,54 @@
-"""Rewards as settings: `exact`, `number:0.01`, `2*exact`, `-0.5*regex:PATTERN`."""
+"""The reward of an answer: the weighted sum of reward functions."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from trainer_core.messages import TraindeckError
+from trainer_core.rewards import setting
 from trainer_core.rewards.functions import FUNCTIONS, WITH_REFERENCE, Answer, RewardFunction
-
-_SETTING: Final = re.compile(
-    r"(?:(?P<weight>-?(?:\d+\.?\d*|\.\d+))\s*\*\s*)?(?P<name>(?P<kind>[a-z-]+)(?::(?P<value>.*))?)", re.DOTALL
-)
+from trainer_core.rewards.setting import RewardSetting
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """A weighted part of the reward. `name`: its setting without the weight."""
+    """A weighted part of the reward."""
 
-    name: str
-    weight: float
+    setting: RewardSetting
     score: RewardFunction
-    needs_reference: bool
 
 
 class Rewards:
-    """The weighted sum of `parts`."""
+    """The weighted sum of `parts`. `too_slow`: names of parts whose pattern took too long for an answer."""
 
     def __init__(self, parts: Sequence[Reward]) -> None:
         self.parts = parts
+        self.too_slow = set[str]()
 
     @property
     def names(self) -> list[str]:
-        return [part.name for part in self.parts]
+        return [part.setting.name for part in self.parts]
 
     @property
     def needs_reference(self) -> bool:
-        return any(part.needs_reference for part in self.parts)
+        return any(part.setting.kind in WITH_REFERENCE for part in self.parts)
 
     def scores(self, answer: Answer) -> list[float]:
-        """The score of each part, from 0 to 1."""
-        return [part.score(answer) for part in self.parts]
+        """The score of each part, from 0 to 1; 0 for one that took too long."""
+        return [self._score(part, answer) for part in self.parts]
+
+    def _score(self, part: Reward, answer: Answer) -> float:
+        try:
+            return part.score(answer)
+        except TimeoutError:
+            self.too_slow.add(part.setting.name)
+            return 0.0
 
     def total(self, scores: Sequence[float]) -> float:
         """The reward of an answer with these scores."""
-        return sum(part.weight * score for part, score in zip(self.parts, scores, strict=True))
+        return sum(part.setting.weight * score for part, score in zip(self.parts, scores, strict=True))
 
     def mean(self, answers: Sequence[Answer]) -> float:
         """The mean reward."""
@@ -56,34 +58,17 @@ class Rewards:
 def load_rewards(settings: Sequence[str]) -> Rewards:
     """Read rewards, each `NAME` or `NAME:VALUE` of `FUNCTIONS`, after an optional weight as in `2*exact`.
 
-    Raises `config.no_rewards`, `config.unknown_reward` or `config.bad_reward`.
+    Raises `config.no_rewards`, `config.unknown_reward`, `config.bad_reward_value` or `config.bad_reward`.
     """
-    if not settings:
-        raise TraindeckError("config.no_rewards")
-    return Rewards([_read(setting) for setting in settings])
+    return Rewards([Reward(one, _load_function(one)) for one in setting.parse_all(settings)])
 
 
-def with_absolute_files(settings: Sequence[str]) -> list[str]:
-    """The settings with files that do not depend on the current folder."""
-    files = [(setting.strip(), schema_file(setting)) for setting in settings]
-    return [f"{setting.removesuffix(file)}{Path(file).absolute()}" if file else setting for setting, file in files]
-
-
-def schema_file(setting: str) -> str:
-    """The file at the end of a `json-schema:FILE` setting; empty for other rewards."""
-    found = _SETTING.fullmatch(setting.strip())
-    return found["value"] or "" if found is not None and found["kind"] == "json-schema" else ""
-
-
-def _read(setting: str) -> Reward:
-    found = _SETTING.fullmatch(setting.strip())
-    if found is None or found["kind"] not in FUNCTIONS:
-        raise TraindeckError("config.unknown_reward", reward=setting)
-    kind = found["kind"]
+def _load_function(reward: RewardSetting) -> RewardFunction:
+    if not math.isfinite(reward.weight):
+        raise TraindeckError("config.bad_reward_value", reward=reward.name, value=str(reward.weight))
     try:
-        score = FUNCTIONS[kind](found["value"] or "")
+        return FUNCTIONS[reward.kind](reward.value)
     except (LookupError, ValueError) as error:
-        raise TraindeckError("config.unknown_reward", str(error), reward=setting) from error
+        raise TraindeckError("config.bad_reward_value", str(error), reward=reward.kind, value=reward.value) from error
     except TraindeckError as error:
-        raise TraindeckError("config.bad_reward", reward=setting, reason=error.params["reason"]) from error
-    return Reward(found["name"], float(found["weight"] or 1), score, kind in WITH_REFERENCE)
+        raise TraindeckError("config.bad_reward", reward=reward.name, reason=error.params["reason"]) from error

@@ -174,7 +174,7 @@ class GradientNoise:
 
 
 class PlateauSchedule:
-    """Learning rate factor, lowered when the eval loss has stopped improving, and early stopping.
+    """Learning rate factor, lowered when evaluations have stopped improving, and early stopping.
 
     The factor stays at 1 unless the schedule is `plateau`. Its minimum is `min_learning_rate_ratio`.
     """
@@ -185,14 +185,13 @@ class PlateauSchedule:
         self._patience, self._factor = config.plateau_patience, config.plateau_factor
         self._lowest = config.min_learning_rate_ratio
         self._stop_patience = config.early_stop_patience
-        self._best: float | None = None
         self._since_best = 0  # evaluations
         self._waited = 0  # evaluations since the best one or the last reduction
 
-    def observe(self, loss: float | None) -> bool:
-        """Record the loss of an evaluation (None: not finite). True: the rate is lowered from the next step on."""
-        if loss is not None and (self._best is None or loss < self._best):
-            self._best, self._waited, self._since_best = loss, 0, 0
+    def observe(self, is_best: bool) -> bool:
+        """Record whether an evaluation was the best so far. True: the rate is lowered from the next step on."""
+        if is_best:
+            self._waited = self._since_best = 0
             return False
         self._waited += 1
         self._since_best += 1
@@ -208,10 +207,9 @@ class PlateauSchedule:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"scale": self.scale, "best": self._best, "waited": self._waited, "since_best": self._since_best}
+        return {"scale": self.scale, "waited": self._waited, "since_best": self._since_best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
         self.scale = state.get("scale", 1.0) if self._on else 1.0
-        self._best, self._waited = state.get("best"), state.get("waited", 0)
-        self._since_best = state.get("since_best", 0)
+        self._waited, self._since_best = state.get("waited", 0), state.get("since_best", 0)

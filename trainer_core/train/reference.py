@@ -35,11 +35,11 @@ def is_needed(config: Config) -> bool:
     return config.objective in USES_REFERENCE and (config.method == "full" or config.lora_embeddings)
 
 
-def read(path: Path, sequences: int) -> ReferenceLogps:
-    """Raises `resume.no_reference`."""
+def read(path: Path, shape: tuple[int, int]) -> ReferenceLogps:
+    """Raises `resume.no_reference`, also for a file of another objective, which has other columns."""
     try:
         found: ReferenceLogps = np.load(path, allow_pickle=False)
-        if found.dtype == np.float32 and found.ndim == 2 and len(found) == sequences:
+        if found.dtype == np.float32 and found.shape == shape:
             return found
     except (OSError, ValueError, EOFError):
         pass
@@ -86,7 +86,7 @@ class ReferencePass:
         if not stored:
             values = self._compute_all(data, poll)
         elif self._group.rank == 0:
-            values = torch.from_numpy(read(path, data.samples))
+            values = torch.from_numpy(read(path, (data.samples, data.most_conversations)))
         values = values.to(self._device)
         self._group.sum(values)
         found: ReferenceLogps = values.cpu().numpy()

@@ -29,6 +29,7 @@ from trainer_core.data.order import keyed_hash
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.sequences import WIDTH_MULTIPLE
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.evaluation.judge import TIME_LIMIT_S
 from trainer_core.generation.decoding import Completion
 from trainer_core.generation.sampling import SamplingParams
 from trainer_core.models.language_model import LanguageModel
@@ -131,6 +132,7 @@ class RolloutGenerator:
     ) -> None:
         self._config, self._model, self._codec = config, model, Codec.load(prepared.tokenizer)
         self._rewards = load_rewards(config.rewards)
+        self._slow = set[str]()  # rewards that a warning named
         self._context, self._precision, self._group, self._logps_of = context, precision, group, logps_of
         self._windows: deque[AccumulationWindow] = deque()  # prompts of the next steps that were read already
         self._answers: deque[StepAnswers] = deque()  # of the next steps
@@ -187,7 +189,13 @@ class RolloutGenerator:
             Answer(decode(one.tokens), decode(prompt.reference), one.finish_reason)
             for prompt, one in zip(prompts, completions, strict=True)
         ]
-        scores = [self._rewards.scores(answer) for answer in answers]
+        scores = []
+        for answer in answers:
+            self._poll()  # a slow pattern takes a second for each
+            scores.append(self._rewards.scores(answer))
+        for name in self._rewards.too_slow - self._slow:
+            self._slow.add(name)
+            self._context.warn("train.slow_reward", reward=name, seconds=round(TIME_LIMIT_S))
         tokens = [one.tokens if one.end_token is None else [*one.tokens, one.end_token] for one in completions]
         texts = [decode(prompt.tokens) for prompt in prompts[: _SHOWN_GROUPS * self._config.group_size]]
         return Generated(tokens, answers, scores, [self._rewards.total(parts) for parts in scores], texts)
@@ -198,8 +206,6 @@ class RolloutGenerator:
         samplings = [
             SamplingParams(config.rollout_temperature, 0, config.rollout_top_p, keyed_hash(key, row)) for row in rows
         ]
-        # A stop or pause of one rank alone would leave the others waiting for its answers
-        poll = self._context.poll if self._group.world_size == 1 else lambda: None
         is_cuda = self._model.head.weight.is_cuda  # a CPU computes the attention of one position slowly in bf16
         with self._precision.autocast() if is_cuda else contextlib.nullcontext():
             return answer_tokens(
@@ -208,10 +214,15 @@ class RolloutGenerator:
                 [config.rollout_max_new_tokens] * len(rows),
                 self._codec.stop_token_ids,
                 _CACHED_POSITIONS * config.batch_size * config.max_seq_len,
-                poll,
+                self._poll,
                 samplings=samplings,
                 max_rows=_MAX_ROWS,
             )
+
+    def _poll(self) -> None:
+        """A stop or pause of one rank alone would leave the others waiting for its answers."""
+        if self._group.world_size == 1:
+            self._context.poll()
 
     def _compute_logps(self, prompts: Sequence[Prompt], answers: StepAnswers) -> list[list[float]]:
         """Log-probabilities of the tokens of each answer. Each rank computes every `world_size`-th micro-batch."""
@@ -279,12 +290,14 @@ class RolloutGenerator:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"answers": msgspec.to_builtins(list(self._answers))}
+        return {"answers": msgspec.to_builtins(list(self._answers)), "rewards": list(self._config.rewards)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Empty: initial state."""
         self._windows.clear()
-        self._answers = deque(msgspec.convert(state.get("answers", []), list[StepAnswers]))
+        own = list(self._config.rewards)
+        answers = state.get("answers", []) if state.get("rewards", own) == own else []  # else rewarded by others
+        self._answers = deque(msgspec.convert(answers, list[StepAnswers]))
 
 
 def _samples(window: AccumulationWindow) -> list[int]:

@@ -109,6 +109,11 @@ def require_the_same_run(folder: Path, model: LanguageModel, now: dict[str, Any]
     return before
 
 
+def has_other_goal(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether evaluations before a resume cannot be compared with those after it."""
+    return any(before.get(name) != now.get(name) for name in ("objective", "rewards"))
+
+
 def _model_values(config: LanguageModelConfig) -> dict[str, Any]:
     """What belongs to the weights, by name."""
     flat: dict[str, Any] = {}

@@ -268,7 +268,7 @@ class Trainer(TrainingStep):
         event.best = self._is_best(event.loss, reward)
         if event.best:
             counters.best_loss, counters.best_reward = event.loss, reward
-        self.plateau.observe(event.loss if reward is None else -reward)
+        self.plateau.observe(event.best)
         self._evaluated = counters.step, event.loss, reward
         self.garbage.collect()
         self.context.emit(event)

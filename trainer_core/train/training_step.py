@@ -124,6 +124,8 @@ class TrainingStep:
             folder, self.model, self.state.run_fingerprint
         )
         self.load(folder)
+        if run_fingerprint.has_other_goal(self._previous_fingerprint, self.state.run_fingerprint):
+            self.state.counters.best_loss = self.state.counters.best_reward = None
         run_fingerprint.preserve_eval_sample(self.context, self._previous_fingerprint, self.state.run_fingerprint)
 
     def load(self, folder: Path, position: int | None = None) -> None:

@@ -31,6 +31,8 @@ _TYPED_KINDS: Final = ("int", "float", "str", "list")  # consecutive key presses
 _MAX_UNDO: Final = 200
 
 CONFLICTING_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "config.no_rewards": ("rewards", "objective"),
+    "config.unknown_reward": ("rewards",),
     "config.heads": ("hidden_dim", "n_heads"),
     "config.kv_heads": ("n_kv_heads", "n_heads"),
     "config.bias_and_norm": ("qkv_bias", "qk_norm"),

@@ -20,6 +20,7 @@ from trainer_core.data.encode_batch import encode_batch
 from trainer_core.data.encoder import CacheWriter, batch_documents
 from trainer_core.data.prepare import (
     PreparedData,
+    all_dropped_code,
     ensure_tokenizer,
     load_prepared,
     report_skipped_files,
@@ -104,7 +105,7 @@ def _report_sample(
     if not prepared.train.samples and prepared.task == "pretrain":  # preparation fails
         reporter.warn("data.too_short", tokens=prepared.train.tokens, needed=config.max_seq_len + 1)
     elif not prepared.train.samples:
-        reporter.warn("data.answers_cut_off", limit=config.max_seq_len)
+        reporter.warn(all_dropped_code(config), limit=config.max_seq_len)
     files = [file for scan in sampled.all for file in scan.files]
     read = [stream.sampled_bytes.get(number, file.bytes) for number, file in enumerate(files)]
     first = sampled.first_validation_file
@@ -205,12 +206,12 @@ def _add_conversations(
     viewer: SampleViewer,
     config: Config,
 ) -> None:
-    limit, train = report.max_seq_len, data.sequences["train"]
+    train = data.sequences["train"]
     report.truncated, report.dropped = data.truncated, data.dropped
     if data.sides:
         found = (data.report.get(name, 0) for name in ("equal_pairs", "swapped_pairs"))
         report.preference = measure_preferences(splits.values(), data.sides, *found)
-    report.truncated_tokens = sum(_count_truncated_tokens(split, limit, data.sides > 0) for split in splits.values())
+    report.truncated_tokens = sum(_count_truncated_tokens(split, config, data.sides > 0) for split in splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
     report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)
     if config.packing:
@@ -221,9 +222,9 @@ def _add_conversations(
         report.samples = viewer.conversation_samples(train, min(_NUM_SAMPLES, train.samples))
 
 
-def _count_truncated_tokens(split: Split, limit: int, has_sides: bool) -> int:
+def _count_truncated_tokens(split: Split, config: Config, has_sides: bool) -> int:
     """Tokens of truncated conversations that no sequence has."""
     blocks = (
         (first, min(first + _BLOCK_DOCUMENTS, split.documents)) for first in range(0, split.documents, _BLOCK_DOCUMENTS)
     )
-    return sum(int(fit_conversations(split, *block, limit, has_sides).cut.sum()) for block in blocks)
+    return sum(int(fit_conversations(split, *block, config, has_sides).cut.sum()) for block in blocks)

@@ -6,11 +6,12 @@ from statistics import mean
 from typing import Any, Final
 
 from trainer_core import protocol
+from trainer_core.rewards import setting
 from trainer_core.train.advice.rule import Rule, RuleMatch, RunHistory, Verdict, lower_rate, percent, round_significant
 
 _FIRST_EVENTS: Final = 3  # that later ones are compared with
 _NO_SIGNAL: Final = 0.9  # of the prompts; half of them are common, also late in a good run
-_SOLVED: Final = 0.9  # mean score: above it, equal rewards and a low entropy are success
+_SOLVED: Final = 0.9  # of the highest mean reward: above it, equal rewards and a low entropy are success
 _COLLAPSED: Final = 0.1  # of the entropy at the start
 _RUNAWAY_KL: Final = 0.5  # nats a token: useful changes of a model are far below
 _GROWTH: Final = 2.0  # times the length at the start
@@ -22,7 +23,7 @@ class NoSignal(Rule[protocol.Rollouts], code="advice.no_signal"):
     """The answers to nearly every prompt have the same reward."""
 
     def evaluate(self, event: protocol.Rollouts, run: RunHistory) -> Verdict:
-        if event.no_signal_ratio < _NO_SIGNAL or _is_solved(event):
+        if event.no_signal_ratio < _NO_SIGNAL or _is_solved(event, run):
             return False
         settings = {"group_size": 2 * run.config.group_size} if max(event.scores.values()) > 0 else {}
         return RuleMatch(
@@ -39,7 +40,7 @@ class EntropyCollapse(Rule[protocol.Step | protocol.Rollouts], code="advice.entr
 
     def evaluate(self, event: protocol.Step | protocol.Rollouts, run: RunHistory) -> Verdict:
         if isinstance(event, protocol.Rollouts):
-            self._solved = _is_solved(event)
+            self._solved = _is_solved(event, run)
             return None
         if event.entropy is None:
             return None
@@ -85,13 +86,16 @@ class AnswersCutOff(Rule[protocol.Rollouts], code="advice.answers_cut_off"):
     def evaluate(self, event: protocol.Rollouts, run: RunHistory) -> Verdict:
         if event.truncated_ratio < _CUT_OFF:
             return False
-        limit = run.config.rollout_max_new_tokens
-        settings = {"rollout_max_new_tokens": 2 * limit} if 2 * limit < run.config.max_seq_len else {}
-        return RuleMatch({"percent": percent(event.truncated_ratio), "limit": limit}, settings)
+        limit, context = run.config.rollout_max_new_tokens, run.config.max_seq_len
+        settings = {"rollout_max_new_tokens": 2 * limit} if 2 * limit < context else {}
+        return RuleMatch({"percent": percent(event.truncated_ratio), "limit": limit, "context": context}, settings)
 
 
-def _is_solved(event: protocol.Rollouts) -> bool:
-    return min(event.scores.values()) >= _SOLVED
+def _is_solved(event: protocol.Rollouts, run: RunHistory) -> bool:
+    """Whether the reward is near the highest possible one."""
+    weights = [reward.weight for reward in setting.parse_all(run.config.rewards)]
+    highest, lowest = (sum(weight for weight in weights if (weight > 0) == wanted) for wanted in (True, False))
+    return event.reward >= lowest + _SOLVED * (highest - lowest)
 
 
 RULES: Final[tuple[type[Rule[Any]], ...]] = (NoSignal, EntropyCollapse, KlRunaway, LongAnswers, AnswersCutOff)
