@@ -172,7 +172,7 @@ def test_evaluations_that_are_the_best_end_no_run_and_lower_no_rate(tmp_path: Pa
         eval_steps=1,
         max_steps=4,
     )
-    trainer, sink = build_trainer(tmp_path, config)
+    trainer, _ = build_trainer(tmp_path, config)
     trainer._is_best = lambda loss, reward: True  # type: ignore[method-assign]
     trainer.run()
     assert trainer.state.counters.step == 4
