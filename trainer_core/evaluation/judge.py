@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
-
-import regex
+from typing import TYPE_CHECKING, Any, Final
 
 from trainer_core.data.columns import without_reasoning
 from trainer_core.messages import TraindeckError
+
+if TYPE_CHECKING:
+    import regex  # the window imports this module, and opens before it is installed
 
 Judge = Callable[[str], bool]
 
@@ -35,6 +36,8 @@ def load_judge(text: str) -> Judge:
 
 def compile_pattern(judge: str, pattern: str) -> regex.Pattern[str]:
     """Raises `evaluate.bad_judge`."""
+    import regex
+
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError, MemoryError) as error:
@@ -85,6 +88,7 @@ def _resolve_references(schema: Any, dialect: str) -> None:
 def _check_pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     """The keyword `pattern` of a schema, with a time limit."""
     import jsonschema
+    import regex
 
     if validator.is_type(instance, "string") and not regex.search(pattern, instance, timeout=TIME_LIMIT_S):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
