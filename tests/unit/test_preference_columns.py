@@ -56,12 +56,6 @@ def test_the_objective_determines_which_columns_are_read(names: str, objective: 
     assert (mapping.kind, mapping.task, " ".join(found)) == (kind, "preference", used)
 
 
-def test_messages_that_lead_to_a_pair_are_no_conversations_of_their_own() -> None:
-    with pytest.raises(MissingColumnError):
-        map_columns(["messages", "chosen", "rejected"], Config())
-    assert map_columns(["prompt", "messages", "chosen", "rejected"], Config()).kind == "messages"
-
-
 def test_configured_columns_take_precedence() -> None:
     config = Config(objective="dpo", prompt_column="q", chosen_column="a", rejected_column="b")
     mapping = map_columns(["q", "a", "b", "prompt", "chosen", "rejected"], config)

@@ -89,8 +89,7 @@ def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
     if config.task != "sft" and text and (config.task == "pretrain" or text[0].lower() == config.text_column.lower()):
         return ColumnMapping("text", text=text[0])
     if config.task != "pretrain":
-        messages = _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS)
-        if messages and not _are_prompts(column_names, config):
+        if messages := _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS):
             tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
             return ColumnMapping("messages", messages=messages[0], tools=tools[0])
         if pair := _find_columns(column_names, config, ("prompt_column", "response_column"), _PROMPT_RESPONSE_COLUMNS):
@@ -140,12 +139,6 @@ def _optional_columns(
         name = getattr(config, f"{role}_column")
         [names[role]] = _find_columns(found, config, (f"{role}_column",), ((role,),)) or (name,)
     return {role: name for role, name in names.items() if name not in used}
-
-
-def _are_prompts(column_names: Sequence[str], config: Config) -> bool:
-    """Whether the messages only lead to the answers of a pair. Beside a prompt they are a whole conversation."""
-    prompt = _find_columns(column_names, config, ("prompt_column",), _PROMPT_COLUMNS)
-    return has_pair(column_names, config) and not prompt
 
 
 def has_pair(column_names: Sequence[str], config: Config) -> bool:
