@@ -20,6 +20,7 @@ class Turn:
 
     prompt: str
     sampling: dict[str, Any]  # fields of `protocol.Generate`
+    system: str = ""  # system prompt of a chat
     chat: bool = False
     model: str = ""  # name of a model without steps; empty: a checkpoint of a run
     step: int | None = None  # of the checkpoint; None: not loaded yet, or no checkpoint
@@ -30,6 +31,7 @@ class Turn:
     status: GenerationStatus = "waiting"
     error: tuple[str, dict[str, Param]] | None = None  # error code and parameters
     generated: str | None = None  # the text before it was corrected; None: not corrected
+    correction_id: str = ""  # of its row in the `CorrectionStore`
 
     @property
     def is_finished(self) -> bool:
@@ -42,7 +44,7 @@ class Turn:
         return self.chat and self.is_finished
 
 
-def chat_messages(turns: Sequence[Turn], system: str = "") -> list[protocol.Turn]:
+def chat_messages(turns: Sequence[Turn], system: str) -> list[protocol.Turn]:
     """Messages of a chat, without failed turns and without continued texts."""
     messages = [protocol.Turn(role="system", content=system)] if system.strip() else []
     for turn in turns:
@@ -52,13 +54,18 @@ def chat_messages(turns: Sequence[Turn], system: str = "") -> list[protocol.Turn
     return messages
 
 
-def generate_command(turns: Sequence[Turn], system: str = "") -> protocol.Generate:
-    """Command that generates the text of the last turn. A chat model gets the messages before it."""
+def question_messages(turns: Sequence[Turn]) -> list[protocol.Turn]:
+    """Messages that the last turn answers: system prompt, earlier turns and question."""
     *earlier, last = turns
+    return [*chat_messages(earlier, last.system), protocol.Turn(role="user", content=last.prompt)]
+
+
+def generate_command(turns: Sequence[Turn]) -> protocol.Generate:
+    """Command that generates the text of the last turn. A chat model gets the messages before it."""
+    last = turns[-1]
     if not last.chat:
         return protocol.Generate(prompt=last.prompt, chat=False, **last.sampling)
-    question = protocol.Turn(role="user", content=last.prompt)
-    return protocol.Generate(turns=[*chat_messages(earlier, system), question], chat=True, **last.sampling)
+    return protocol.Generate(turns=question_messages(turns), chat=True, **last.sampling)
 
 
 class DeviceChoice(NamedTuple):

@@ -54,7 +54,6 @@ class GenerationSession(QObject):
         self.process: TrainerProcess | None = None
         self._outcome: ProcessOutcome | None = None  # of a process that failed
         self._mode: Mode | None = None  # None: as the model was trained
-        self._system = ""  # system prompt
         self._started_at = 0.0  # start of the generation, monotonic seconds
         self._stopping = False
         self._last_warning: tuple[str, dict[str, protocol.Param]] | None = None
@@ -122,9 +121,9 @@ class GenerationSession(QObject):
         """Generate text with the selected model; load it first if necessary."""
         assert self.selected_path is not None
         key = (self.selected_path, self.checkpoint == BASE, device)
-        self.current_turn = Turn(prompt, sampling, model=self._model_name)
+        self.current_turn = Turn(prompt, sampling, system, model=self._model_name)
         self.turns = [*self.turns[1 - _MAX_TURNS :], self.current_turn]
-        self._mode, self._system = mode, system
+        self._mode = mode
         self._last_warning, self._stopping = None, False
         self.idle_timer.stop()
         if self.process is None or self.key != key:
@@ -158,7 +157,7 @@ class GenerationSession(QObject):
         turn.chat = loaded.chat if self._mode is None else self._mode == "chat"
         turn.step = None if turn.model else loaded.step
         self._started_at = time.monotonic()
-        if not process.send(generate_command(self.turns, self._system)):
+        if not process.send(generate_command(self.turns)):
             self._finish_turn("failed")
         elif turn.chat:
             self.prompt_sent.emit(turn.prompt)

@@ -27,6 +27,7 @@ _REASONS: Final = {  # texts by object name; other buttons set their tooltips
     "correctTurn": "disabled.no_answer",
     "chatAgain": "disabled.no_finished_text",
     "chatHistory": "disabled.generating",
+    "undoCorrection": "disabled.no_own_correction",
     "addCorrections": "disabled.data_added",
     "openConversation": "disabled.select_conversation",
     "deleteConversations": "disabled.select_conversation",

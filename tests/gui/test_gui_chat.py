@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication, QTextDocument
-from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument
+from PySide6.QtWidgets import QAbstractButton, QFileDialog, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.core.conversation import Turn
 from app.core.run_state import RunState
 from app.pages.chat.corrections import CorrectionDialog
 from app.pages.chat.history_dialog import HistoryDialog
@@ -495,6 +496,70 @@ def test_a_corrected_answer_becomes_data_of_the_next_run(
     assert len(bar.path.read_text(encoding="utf-8").splitlines()) == 1
     click(qtbot, bar.buttons["undoCorrection"])
     assert not bar.isVisible()
+    assert controller.form.data == []  # an empty file cannot be trained on
+
+
+def test_a_later_correction_replaces_the_row_of_the_same_answer(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat")
+    controller, page = open_page(make_window, qtbot, "chat")
+    page.system.setPlainText("Be brief.")
+    (session,) = generate(controller, qtbot, "1？")
+    transcript, path = page.columns[0].transcript, page.corrections.path
+    page.system.setPlainText("Be long.")  # the model did not see it
+    correct_newest(qtbot, controller, "wrong")
+    generate(controller, qtbot, "2？")
+    correct_newest(qtbot, controller, "II")
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"messages": "of another program"}\n')
+    transcript.moveCursor(QTextCursor.MoveOperation.Start)
+    correct_newest(qtbot, controller, "I")
+    foreign, *rows = sorted(map(json.loads, path.read_text(encoding="utf-8").splitlines()), key=len)
+    assert foreign == {"messages": "of another program"}
+    assert [[message["content"] for message in row["messages"]] for row in rows] == [
+        ["Be long.", "1？", "wrong", "2？", "II"],
+        ["Be brief.", "1？", "I"],
+    ]
+    assert rows[1]["rejected"][0]["content"] == "Be brief."
+    undo = page.corrections.buttons["undoCorrection"]
+    for corrected in (1, 0):
+        click(qtbot, undo)
+        assert transcript.toPlainText().count("corrected") == corrected
+    assert [turn.text for turn in session.turns] == [expected_text(0, 2)] * 2
+    assert not undo.isEnabled()
+    assert json.loads(path.read_text(encoding="utf-8")) == foreign
+
+
+def test_a_correction_of_a_reopened_conversation_replaces_its_row(
+    make_window: MakeWindow, qtbot: QtBot, write_models: WriteModels
+) -> None:
+    write_models("chat")
+    controller, page = open_page(make_window, qtbot, "chat")
+    generate(controller, qtbot, "1？")
+    correct_newest(qtbot, controller, "one")
+    click(qtbot, page.new)
+    click(qtbot, page.history)
+    dialog = controller.window.findChild(HistoryDialog)
+    assert dialog is not None
+    dialog.list.setCurrentRow(0)
+    click(qtbot, dialog.open_button)
+    correct_newest(qtbot, controller, "I")
+    [row] = page.corrections.path.read_text(encoding="utf-8").splitlines()
+    assert json.loads(row)["messages"][-1]["content"] == "I"
+
+
+@pytest.mark.parametrize("answer", ["1\u00a0km", "a\u2028b", "a\r\nb"])
+def test_an_answer_can_be_saved_only_if_it_was_edited(qtbot: QtBot, answer: str) -> None:
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    dialog = CorrectionDialog(Turn("?", {}, text=answer, status="end"), parent)
+    assert not dialog.save.isEnabled()
+    dialog.answer.moveCursor(QTextCursor.MoveOperation.End)
+    qtbot.keyClicks(dialog.answer, ".")
+    with qtbot.waitSignal(dialog.saved) as saved:
+        dialog.save.click()
+    assert saved.args == [f"{answer}.".replace("\r\n", "\n").replace("\u2028", "\n")]
 
 
 def test_undoing_a_correction_of_an_earlier_conversation_changes_no_conversation(

@@ -79,6 +79,22 @@ def test_corrections_are_rows_for_fine_tuning_and_for_preferences(tmp_path: Path
     assert [json.loads(line) for line in store.path.read_text(encoding="utf-8").splitlines()] == rows[:1]
 
 
+def test_rows_of_other_programs_are_kept(tmp_path: Path) -> None:
+    store = CorrectionStore(tmp_path / "corrections.jsonl")
+    first = store.add(QUESTION, "2", "3")
+    foreign = [b'{"messages": [], "id": 7}\r', b"no JSON \xff", b"[1]"]
+    with store.path.open("ab") as file:
+        file.write(b"\n".join(foreign))
+    second = store.add(QUESTION, "II", "4")
+    third = store.add(QUESTION, "two", "3", replaced=first)
+    *kept, second_row, third_row = store.path.read_bytes().splitlines(keepends=True)
+    assert b"".join(kept) == b"".join(line + b"\n" for line in foreign)
+    assert [json.loads(row)["correction_id"] for row in (second_row, third_row)] == [second, third]
+    assert [store.undo(), store.undo()] == [third, second]
+    assert not store.can_undo
+    assert (store.undo(), store.path.read_bytes()) == ("", b"".join(kept))
+
+
 def test_the_trainer_reads_the_corrected_answers(tmp_path: Path) -> None:
     store = CorrectionStore(tmp_path / "corrections.jsonl")
     for number in range(40):

@@ -26,8 +26,10 @@ def test_a_command_contains_the_previous_turns_without_failed_ones() -> None:
         Turn("c", {}, chat=True, text="C", status="interrupted"),
         Turn("d", {"seed": 7, "max_tokens": 9}, chat=True),
     ]
+    turns[0].system, turns[-1].system = "Be long.", "Be brief."
     command = generate_command(turns)
     assert [(turn.role, turn.content) for turn in command.turns] == [
+        ("system", "Be brief."),
         ("user", "a"),
         ("assistant", "A"),
         ("user", "c"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PySide6.QtWidgets import QDialog, QPlainTextEdit, QWidget
 
 from app.core.conversation import Turn
 from app.core.correction_store import FILE_NAME, CorrectionStore
+from app.pages.chat.models import ChatModels
 from app.pages.setup.form import SetupForm
 from app.services import desktop_shell
 from app.texts import tr
@@ -42,7 +44,6 @@ class CorrectionDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setObjectName("correction")
         self.setWindowTitle(tr("chat.correction_title"))
-        self._answer = turn.text
         question, self.answer = (set_object_name(QPlainTextEdit(), name) for name in ("chatQuestion", "chatAnswer"))
         question.setReadOnly(True)
         question.setFixedHeight(_QUESTION_HEIGHT)
@@ -61,6 +62,7 @@ class CorrectionDialog(QDialog):
             set_raw_text_font(edit)
             layout.addWidget(title)
             layout.addWidget(edit)
+        self._unchanged = self._text
         layout.addLayout(buttons)
         self.setLayout(layout)
         self.save.setText(tr("chat.save_correction"))
@@ -75,14 +77,19 @@ class CorrectionDialog(QDialog):
         self.answer.setFocus()
         resize_within_screen(self, _SIZE)
 
+    @property
+    def _text(self) -> str:
+        """The answer. Unlike `toPlainText`, keeps no-break spaces."""
+        return self.answer.document().toRawText().replace("\u2029", "\n").replace("\u2028", "\n")
+
     def _show_state(self) -> None:
-        text = self.answer.toPlainText()
+        text = self._text
         reason = "chat.correction_empty" if not text.strip() else "chat.correction_unchanged"
-        self.save.setEnabled(bool(text.strip()) and text != self._answer)
+        self.save.setEnabled(bool(text.strip()) and text != self._unchanged)
         self.reason.setText("" if self.save.isEnabled() else tr(reason))
 
     def _save(self) -> None:
-        self.saved.emit(self.answer.toPlainText())
+        self.saved.emit(self._text)
         self.accept()
 
 
@@ -92,9 +99,8 @@ class CorrectionBar(InfoBar):
     failed = Signal(str)  # a text
     corrected = Signal()  # turns have changed
 
-    def __init__(self, form: SetupForm) -> None:
-        self._form = form
-        self._last: Turn | None = None  # the turn of the last row
+    def __init__(self, form: SetupForm, models: ChatModels) -> None:
+        self._form, self._models = form, models
         self._store = CorrectionStore(run_dir.home() / "corrections" / FILE_NAME)
         super().__init__(
             {
@@ -125,30 +131,27 @@ class CorrectionBar(InfoBar):
     def _save(self, turn: Turn, question: Sequence[protocol.Turn], answer: str) -> None:
         generated = turn.text if turn.generated is None else turn.generated
         try:
-            if turn is self._last:  # corrected again: its row is the last one
-                self._store.undo()
-            self._store.add(question, answer, generated)
+            row_id = self._store.add(question, answer, generated, replaced=turn.correction_id)
         except OSError as error:
             self.failed.emit(tr("chat.correction_not_saved", reason=error.strerror or str(error)))
             return
-        turn.text, turn.generated, self._last = answer, generated, turn
+        turn.text, turn.generated, turn.correction_id = answer, generated, row_id
         self._on_changed()
 
     def _undo(self) -> None:
-        """Remove the last row, and restore the answer if it was corrected last in the open conversation."""
+        """Remove the last row, and restore its answer if the conversation is open."""
         try:
-            self._store.undo()
+            row_id = self._store.undo()
         except OSError as error:
             self.failed.emit(tr("chat.correction_not_saved", reason=error.strerror or str(error)))
             return
-        if self._last is not None and self._last.generated is not None:
-            self._last.text, self._last.generated = self._last.generated, None
-        self._last = None
+        for turn in itertools.chain.from_iterable(session.turns for session in self._models.all_sessions):
+            if turn.generated is not None and turn.correction_id == row_id:
+                turn.text, turn.generated, turn.correction_id = turn.generated, None, ""
+        path = str(self.path)
+        if path in self._form.data and not self._store.count():
+            self._form.set_data([source for source in self._form.data if source != path])
         self._on_changed()
-
-    def forget_turn(self) -> None:
-        """Forget the turn of the last row, because its conversation is closed."""
-        self._last = None
 
     def _on_changed(self) -> None:
         self.refresh()
@@ -158,6 +161,7 @@ class CorrectionBar(InfoBar):
         """Read the number of rows."""
         count = self._store.count()
         self.set_message(tr("chat.corrections", count=count, path=self.path) if count else "")
+        self.buttons["undoCorrection"].setEnabled(self._store.can_undo)
         self._enable()
 
     def _enable(self) -> None:

@@ -10,7 +10,7 @@ from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import QPlainTextEdit, QPushButton, QWidget
 
 from app.core.active_run import ActiveRun
-from app.core.conversation import Mode, Turn, chat_messages
+from app.core.conversation import Mode, Turn, question_messages
 from app.core.conversation_store import Conversation, ConversationStore
 from app.core.history.run_list import RunList
 from app.core.installation import installation
@@ -36,7 +36,6 @@ from app.widgets.basic import (
 )
 from app.widgets.info_bar import InfoBar
 from app.widgets.raw_text import set_raw_text_font
-from trainer_core import protocol
 
 _PROMPT_HEIGHT: Final = 66
 _SYSTEM_HEIGHT: Final = 44
@@ -72,7 +71,7 @@ class ChatPage(Page):
         self.new, self.history = push_button("newChat"), push_button("chatHistory")
         self.device_label = set_object_name(ElidedLabel(), "muted")
         self.columns = [ModelColumn(session, palette) for session in self.models.all_sessions]
-        self.row, self.corrections = SamplingRow(), CorrectionBar(form)
+        self.row, self.corrections = SamplingRow(), CorrectionBar(form, self.models)
         self.edit_bar = InfoBar({"cancelEdit": "common.cancel"})
         self.notice = InfoBar({"closeNotice": "common.close"})
         self.system, self.prompt = QPlainTextEdit(), QPlainTextEdit()
@@ -266,9 +265,7 @@ class ChatPage(Page):
         self.edit_bar.set_message("")
 
     def _correct(self, turns: list[Turn], turn: Turn) -> None:
-        question = protocol.Turn(role="user", content=turn.prompt)
-        before = chat_messages(turns[: turns.index(turn)], self.system.toPlainText())
-        self.corrections.open_dialog(turn, [*before, question])
+        self.corrections.open_dialog(turn, question_messages(turns[: turns.index(turn) + 1]))
 
     # --- conversations ------------------------------------------------------------------------------------
 
@@ -276,7 +273,6 @@ class ChatPage(Page):
         for session in self.models.all_sessions:
             session.turns = []
         self._conversation = None
-        self.corrections.forget_turn()
         self._end_edit()
         self.prompt.clear()
         self.prompt.setFocus()
