@@ -86,6 +86,13 @@ def test_a_configured_column_that_is_missing_is_an_error() -> None:
     assert str(caught.value) == "response"
 
 
+def test_a_file_with_the_usual_conversations_is_read_beside_files_with_a_configured_column() -> None:
+    config = Config(messages_column="dialog")
+    assert map_columns(["dialog", "messages"], config).messages == "dialog"
+    mapping = map_columns(["correction_id", "messages", "chosen", "rejected"], config)  # of the chat page
+    assert (mapping.kind, mapping.messages) == ("messages", "messages")
+
+
 def test_alpaca_input_is_appended_to_the_instruction() -> None:
     mapping = map_columns(["instruction", "input", "output"], Config())
     row = {"instruction": "Add them.", "input": "1 and 2", "output": "3"}

@@ -89,7 +89,11 @@ def map_columns(column_names: Sequence[str], config: Config) -> ColumnMapping:
     if config.task != "sft" and text and (config.task == "pretrain" or text[0].lower() == config.text_column.lower()):
         return ColumnMapping("text", text=text[0])
     if config.task != "pretrain":
-        if messages := _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS):
+        # A configured column may be that of other files: corrections of the chat page have `messages`.
+        if messages := (
+            _find_columns(column_names, config, ("messages_column",), _MESSAGES_COLUMNS)
+            or _find_columns(column_names, config, (), _MESSAGES_COLUMNS[:1])
+        ):
             tools = _find_columns(column_names, config, (), _TOOLS_COLUMNS) or _TOOLS_COLUMNS[0]
             return ColumnMapping("messages", messages=messages[0], tools=tools[0])
         if pair := _find_columns(column_names, config, ("prompt_column", "response_column"), _PROMPT_RESPONSE_COLUMNS):
