@@ -21,9 +21,10 @@ from trainer_core.export import command, hugging_face, target_folder
 from trainer_core.export.job import Quantization
 from trainer_core.export.model_card import model_card
 from trainer_core.generation import generate
-from trainer_core.messages import TraindeckError
+from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system import files
 
 SHORT = (*TINY, "--max-steps", "4", "--eval-steps", "2", "--save-steps", "2")
 
@@ -185,6 +186,19 @@ def test_the_root_of_a_drive_is_rejected(trained: Path, tmp_path: Path) -> None:
         assert result.error.params == {"path": tmp_path.anchor, "example": str(Path(tmp_path.anchor, "model"))}
 
 
+def test_the_current_folder_is_rejected_and_not_replaced(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(), tmp_path):
+        with pytest.raises(TraindeckError) as error:
+            command.export(newest(trained), folder, NullReporter())
+        assert error.value.code == "export.current_folder"
+        assert error.value.params == {"path": str(tmp_path), "example": str(tmp_path / "model")}
+    command.export(newest(trained), Path("model"), NullReporter())
+    assert [path.name for path in Path().iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
 def test_a_name_invalid_on_windows_is_rejected(name: str) -> None:
     with pytest.raises(TraindeckError) as error:
@@ -266,9 +280,36 @@ def test_a_stop_leaves_no_files(trained: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_second_export_to_the_same_folder_is_rejected_and_the_first_one_finishes(
+    trained: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "new" / "out"
+    with target_folder.temporary_folder(target) as working:
+        (working / "model.safetensors").write_bytes(b"first")
+        result = export(trained, "latest", str(target))
+        assert (result.code, result.error.code) == (2, "export.in_progress")
+        assert result.error.params == {"path": str(target), "pid": str(os.getpid())}
+        assert export(trained, "latest", str(tmp_path / "other")).code == 0
+    assert (target / "model.safetensors").read_bytes() == b"first"
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+
+
+def test_a_full_disk_is_reported_with_the_folder_of_the_export(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "free_bytes", lambda _: 2**20)
+    for form in ("hf", "gguf"):
+        with pytest.raises(TraindeckError) as error:
+            command.export(newest(trained), tmp_path / "out", NullReporter(), form=form)
+        assert (error.value.code, error.value.exit_code) == ("export.disk_full", ExitCode.DISK_FULL)
+        assert error.value.params["path"] == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.exporting").mkdir()
     (tmp_path / ".out.exporting" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / ".out.lock").write_text(json.dumps({"pid": os.getpid(), "started": 0.0}), encoding="utf-8")
     command.export(newest(trained), tmp_path / "out", NullReporter())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

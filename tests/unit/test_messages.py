@@ -107,7 +107,15 @@ def test_the_full_stop_of_a_reason_is_removed() -> None:
 
 def test_amounts_from_1_gib_are_shown_in_gib() -> None:
     params = {"path": "D:", "needed_mib": 13_005, "free_mib": 12_996, "saved": 1, "step": 2}
-    for code in ("check.nothing_fits", "check.disk", "disk.full", "disk.waiting", "disk.unsaved", "pause.memory_taken"):
+    for code in (
+        "check.nothing_fits",
+        "check.disk",
+        "disk.full",
+        "export.disk_full",
+        "disk.waiting",
+        "disk.unsaved",
+        "pause.memory_taken",
+    ):
         for language in ("en", "zh"):
             text = format_message(code, params, language)
             assert "12.70 GiB" in text

@@ -7,11 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainer_core.export.job import Exported, ExportRequest, Format, Quantization
-from trainer_core.export.target_folder import require_empty, resolve_target, temporary_folder
+from trainer_core.export.target_folder import require_replaceable, resolve_target, temporary_folder
 from trainer_core.export.verification.verify import verify
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.progress import Reporter
-from trainer_core.system import files
 
 
 def export(
@@ -26,11 +25,11 @@ def export(
     """Write the model of `checkpoint` into `folder`, which is new or empty. `quantization`: None for the default.
 
     `verifies`: another program reads the model before the folder gets its name; `verification.json` has the result.
-    Raises `export.*`, `checkpoint.damaged`, `data.bad_tokenizer`, `disk.full` or `disk.not_writable`.
+    Raises `export.*`, `checkpoint.damaged`, `data.bad_tokenizer` or `disk.not_writable`.
     """
     target = resolve_target(folder)
-    require_empty(target)
-    with files.translate_os_errors(target), temporary_folder(target) as working:
+    require_replaceable(target)
+    with temporary_folder(target) as working:
         job = ExportRequest(checkpoint, working, target.name, quantization or _default(form), language, reporter)
         _write(form, job)
         if verifies:

@@ -38,7 +38,7 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     **dict.fromkeys(
         ("base_model.none", "base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE
     ),
-    **dict.fromkeys(("disk.full", "disk.unsaved"), ExitCode.DISK_FULL),
+    **dict.fromkeys(("disk.full", "disk.unsaved", "export.disk_full"), ExitCode.DISK_FULL),
     **dict.fromkeys(("memory", "generate"), ExitCode.OUT_OF_MEMORY),
     **dict.fromkeys((f"failure.{name}" for name in _MEMORY_FAILURES), ExitCode.OUT_OF_MEMORY),
     "device": ExitCode.DEVICE,

@@ -154,6 +154,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def truncate_name(name: str, max_bytes: int) -> str:
+    """The start of a file name, at most `max_bytes` long on Linux."""
+    return name.encode("utf-8", "ignore")[:max_bytes].decode("utf-8", "ignore")
+
+
 def folder_size(path: Path) -> int:
     """Bytes of all files below `path`; files that disappear meanwhile are skipped."""
     total = 0
