@@ -306,6 +306,31 @@ def test_a_full_disk_is_reported_with_the_folder_of_the_export(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows limits the length of paths")
+@pytest.mark.parametrize("name", ["名" * 83, "🙂" * 63, "x" * 255])
+def test_the_longest_names_are_accepted(trained: Path, tmp_path: Path, name: str) -> None:
+    exported = command.export(newest(trained), tmp_path / name, NullReporter(), form="gguf")
+    assert exported.gguf_file.name.startswith(name[:40])
+    assert exported.gguf_file.name.endswith("-Q8_0.gguf")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("我的 R&D 'x'", "我的-R-D-x-Q8_0.gguf"),
+        ("v1.2+b_c (2)", "v1.2+b_c-2-Q8_0.gguf"),
+        ("-m $HOME", "m-HOME-Q8_0.gguf"),
+        ("模型“甲”", "模型-甲-Q8_0.gguf"),
+        ("''", "model-Q8_0.gguf"),
+    ],
+)
+def test_the_command_of_a_model_card_needs_no_quotes(trained: Path, tmp_path: Path, name: str, file: str) -> None:
+    exported = command.export(newest(trained), tmp_path / name, NullReporter(), form="gguf")
+    assert exported.gguf_file.name == file
+    assert f"\nllama-cli -m {file}\n" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
+    assert (tmp_path / name / "Modelfile").read_text(encoding="utf-8").startswith(f"FROM ./{file}\n")
+
+
 def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.exporting").mkdir()
     (tmp_path / ".out.exporting" / "model.safetensors").write_bytes(b"half")

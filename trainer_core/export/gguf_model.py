@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,8 @@ from trainer_core.system import files
 from trainer_core.train.adapter_checkpoint import MergedWeights
 
 _IGNORED_SUFFIX: Final = ".rotary_emb.inv_freq"  # a buffer that older versions of transformers saved
+_SHELL_CHARACTERS: Final = re.compile(r"[\s!-*,/:-@\[-^`{-~\u2018-\u201f]+")  # a name without them needs no quotes
+_MAX_STEM_BYTES: Final = 200  # of 255 on Linux
 _LOADING: Final = "llama-cli -m {file}"
 
 
@@ -64,7 +67,8 @@ def write(job: ExportRequest) -> None:
 
 def file_name(job: ExportRequest) -> str:
     """Such as `my-model-Q8_0.gguf`; llama.cpp and LM Studio read the quantization from the name."""
-    return f"{'-'.join(job.name.split())}-{str(job.quantization).upper()}.gguf"
+    stem = files.truncate_name(_SHELL_CHARACTERS.sub("-", job.name).strip("-"), _MAX_STEM_BYTES)
+    return f"{stem or 'model'}-{str(job.quantization).upper()}.gguf"
 
 
 def read_decoder_config(checkpoint: Path) -> ModelConfig:
