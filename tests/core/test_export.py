@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.core.trainer_process import TINY, TrainerResult, environment, run, te
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.export import command, hugging_face, target_folder
+from trainer_core.export import command, hugging_face, target_folder, usage
 from trainer_core.export.job import Quantization
 from trainer_core.export.model_card import model_card
 from trainer_core.generation import generate
@@ -329,6 +330,14 @@ def test_the_command_of_a_model_card_needs_no_quotes(trained: Path, tmp_path: Pa
     assert exported.gguf_file.name == file
     assert f"\nllama-cli -m {file}\n" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
     assert (tmp_path / name / "Modelfile").read_text(encoding="utf-8").startswith(f"FROM ./{file}\n")
+
+
+def test_names_that_ollama_does_not_accept_stay_different() -> None:
+    names = ["我的模型", "另一个模型", "model", "R&D", "R D", "我的-step-00000120-q8_0", "你的-step-00000120-q8_0"]
+    found = [usage.ollama_name(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) for name in found)
+    assert [usage.ollama_name(name) for name in ("My model_v1.2", "a-b")] == ["my-model_v1.2", "a-b"]
 
 
 def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import zlib
 from pathlib import Path
 
 from trainer_core.export.job import MODELFILE, Exported
@@ -30,8 +31,11 @@ def usage_lines(exported: Exported) -> list[str]:
 
 
 def ollama_name(name: str) -> str:
-    """A name that Ollama and LM Studio accept."""
-    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
+    """A name that Ollama and LM Studio accept. A checksum distinguishes names with characters that they do not."""
+    accepted = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
+    if re.fullmatch(r"[A-Za-z0-9._ -]*", name):
+        return accepted
+    return f"{accepted}-{zlib.crc32(name.encode('utf-8', 'backslashreplace')):08x}"
 
 
 def _command(*parts: str | Path) -> str:
