@@ -48,7 +48,6 @@ def test_an_invalid_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_references_to_other_documents_are_not_downloaded(tmp_path: Path) -> None:
-    judge = load_judge(schema_file(tmp_path, {"$ref": "http://127.0.0.1:9/schema.json"}))
     with pytest.raises(TraindeckError) as raised:
-        judge("{}")
+        load_judge(schema_file(tmp_path, {"$ref": "http://127.0.0.1:9/schema.json"}))
     assert raised.value.code == "evaluate.bad_judge"
