@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import openai
@@ -21,9 +23,12 @@ import torch
 
 from tests.core.test_fine_tuning import base_folder
 from tests.core.trainer_process import environment
+from tests.recording_sink import RecordingSink
 from trainer_core import protocol
-from trainer_core.generation import generate
+from trainer_core.generation import generate, http_server
 from trainer_core.generation.generate import SamplingParams
+from trainer_core.run_context import RunContext
+from trainer_core.wire import EventDispatcher
 
 KEY = "secret"
 CONTEXT = 8192  # the random model rarely ends a text, so it writes for long
@@ -227,6 +232,39 @@ def test_a_taken_port_is_reported(server: Server, folder: Path) -> None:
     _, errors = other.process.communicate(timeout=60)
     assert other.process.returncode == 2
     assert f"port {server.port}" in errors.decode("utf-8")
+
+
+def test_an_error_in_the_model_fails_its_requests_and_the_server_continues(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded, context, urls = (
+        generate.load_model(folder, torch.device("cpu")),
+        RunContext(EventDispatcher(RecordingSink())),
+        SimpleQueue[str](),
+    )
+    arguments = (loaded, "m", ("127.0.0.1", 0), KEY, context, urls.put)
+    thread = threading.Thread(target=http_server.serve, args=arguments)
+    thread.start()
+    client = openai.OpenAI(base_url=urls.get(timeout=30), api_key=KEY, max_retries=0)
+
+    def fail(*_: object, **__: object) -> None:
+        raise IndexError("index out of range in self")
+
+    def ask() -> Any:
+        return client.completions.create(model="m", prompt="The", max_tokens=3)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(loaded.model), "forward_hidden", fail)
+            with pytest.raises(openai.InternalServerError, match="The model failed") as caught:
+                ask()
+        assert caught.value.code == "internal_error"
+        assert "index out of range in self" in capsys.readouterr().err
+        assert ask().choices[0].finish_reason == "length"
+    finally:
+        context.request_stop()
+        thread.join(timeout=30)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("cause", ["stop", "ctrl+c"])

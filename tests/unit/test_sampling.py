@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from trainer_core.generation.sampling import GREEDY, SamplingParams, sample_tokens
@@ -29,6 +30,14 @@ def test_tokens_have_the_probabilities_of_the_model() -> None:
 def test_the_draws_of_one_seed_have_these_probabilities_too() -> None:
     tokens = sample_tokens(LOGITS.expand(20_000, -1), [SamplingParams(1.0, seed=7)] * 20_000, range(20_000))
     assert_close(torch.bincount(torch.tensor(tokens), minlength=len(LOGITS)) / 20_000, LOGITS.softmax(0))
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-40, 5e-324])
+@pytest.mark.parametrize("limits", [(0, 1.0), (3, 1.0), (0, 0.5)])
+def test_a_tiny_temperature_is_greedy(temperature: float, limits: tuple[int, float]) -> None:
+    logits = torch.tensor([[2e4, 60.0, -3e4], [-5.0, -4.0, float("-inf")]])
+    samplings = [SamplingParams(temperature, *limits, seed) for seed in (1, 2)]
+    assert sample_tokens(logits, samplings, [0, 0]) == [0, 1]
 
 
 def test_top_k_and_top_p_leave_out_unlikely_tokens() -> None:

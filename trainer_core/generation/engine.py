@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
+from trainer_core import error_codes
 from trainer_core.data.columns import Turn
 from trainer_core.generation.decoding import DecodingRow, new_batch
 from trainer_core.generation.generate import IncrementalDetokenizer, LoadedModel, prompt_ids
 from trainer_core.generation.sampling import SamplingParams
 from trainer_core.train.oom import is_out_of_memory, release_memory
 
-FinishReason = Literal["stop", "length", "failed"]
+Failure = Literal["out_of_memory", "internal_error"]
+FinishReason = Literal["stop", "length"] | Failure
 _MAX_ROWS: Final = 8  # decoded at once; further jobs wait
 _POLL_INTERVAL_S: Final = 0.05
 
@@ -72,8 +75,8 @@ class GenerationEngine:
         while True:
             poll()
             self._admit()
-            if self._batch.rows and not _has_memory_for(self._batch.step):
-                self._fail_all()
+            if self._batch.rows and (failure := _try(self._batch.step)):
+                self._fail_all(failure)
             self._deliver()
 
     def _admit(self) -> None:
@@ -87,38 +90,43 @@ class GenerationEngine:
                 continue
             row = DecodingRow(job.prompt, job.max_tokens, job.sampling)
             self._active[row] = _Text(job, self.loaded)
-            if not _has_memory_for(partial(self._batch.add, [row])):
-                self._fail([row])
+            if failure := _try(partial(self._batch.add, [row])):
+                self._fail([row], failure)
 
     def _deliver(self) -> None:
         """Send new text to the clients. Remove what has finished, met a stop string, or was cancelled."""
         ended = [row for row, text in self._active.items() if text.job.cancelled or text.send(row)]
         for row in ended:
             del self._active[row]
-        if not _has_memory_for(partial(self._batch.remove, [row for row in ended if not row.finished])):
-            self._fail_all()  # a smaller cache is a copy
+        if failure := _try(partial(self._batch.remove, [row for row in ended if not row.finished])):
+            self._fail_all(failure)  # a smaller cache is a copy
 
-    def _fail_all(self) -> None:
+    def _fail_all(self, failure: Failure) -> None:
         self._batch = new_batch(self.loaded.model, self.loaded.codec.stop_token_ids)
-        self._fail(list(self._active))
+        self._fail(list(self._active), failure)
 
-    def _fail(self, rows: Sequence[DecodingRow]) -> None:
-        """Give up rows for which there is no memory."""
+    def _fail(self, rows: Sequence[DecodingRow], failure: Failure) -> None:
         for row in rows:
             job = self._active.pop(row).job
-            job.output.put(Piece(job.index, "", 0, "failed"))
+            job.output.put(Piece(job.index, "", 0, failure))
         release_memory(self.loaded.model.head.weight.device)
 
 
-def _has_memory_for(work: Callable[[], None]) -> bool:
-    """Run `work`; False if it ran out of memory. The caller frees memory, when no traceback references tensors."""
+def _try(work: Callable[[], None]) -> Failure | None:
+    """Run `work`, and return why it failed. The caller frees memory, when no traceback references tensors.
+
+    Known errors, such as a lost GPU, are raised: no later request could succeed.
+    """
     try:
         work()
     except Exception as error:
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):
+            return "out_of_memory"
+        if error_codes.classify_exception(error) is not None:
             raise
-        return False
-    return True
+        traceback.print_exception(error)
+        return "internal_error"
+    return None
 
 
 @dataclass(slots=True)

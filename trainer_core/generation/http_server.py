@@ -37,6 +37,10 @@ _MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _MAX_WAITING: Final = 64  # jobs
 _IDLE_TIMEOUT_S: Final = 60.0  # of a connection without a request
 _CHECK_INTERVAL_S: Final = 0.25  # for a client that has disconnected
+_FAILURES: Final[dict[str | None, tuple[HTTPStatus, str]]] = {  # of a job
+    "out_of_memory": (HTTPStatus.SERVICE_UNAVAILABLE, "Not enough memory for this request."),
+    "internal_error": (HTTPStatus.INTERNAL_SERVER_ERROR, "The model failed. The server has printed the error."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if self.server.service.stopping.is_set():
                     raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "The server is stopping.") from None
                 continue
-            if piece.finish_reason == "failed":
-                raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "Not enough memory for this request.", "out_of_memory")
+            if piece.finish_reason in _FAILURES:
+                raise ApiError(*_FAILURES[piece.finish_reason], piece.finish_reason)
             running -= piece.finish_reason is not None
             yield piece
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from trainer_core.data.order import splitmix64
 
 _GOLDEN_GAMMA: Final = 0x9E3779B97F4A7C15  # increment of SplitMix64 (Steele, Lea and Flood, 2014)
+_MIN_TEMPERATURE: Final = 1e-30  # not 0 in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def _uniform(seeds: Sequence[int], numbers: Sequence[int]) -> Tensor:
 
 def _draw(logits_BV: Tensor, drawn_B: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
     """The tokens at the shares `drawn_B` of the cumulative probability."""
-    logits_BV = logits_BV.float() / temperature
+    logits_BV = logits_BV.float()
+    logits_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)) / max(temperature, _MIN_TEMPERATURE)  # at most 0: no inf
     if top_k:
         lowest_B1 = logits_BV.topk(min(top_k, logits_BV.shape[1])).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < lowest_B1, float("-inf"))
