@@ -169,6 +169,7 @@ def test_errors_have_the_shape_that_the_client_expects(server: Server) -> None:
     ("method", "headers", "status"),
     [
         ("POST", {"Content-Length": str(10**9)}, 413),
+        ("POST", {"Content-Length": "9" * 5000}, 413),
         ("POST", {"Content-Length": "1"}, 400),
         ("POST", {"Transfer-Encoding": "chunked"}, 411),
         ("OPTIONS", {"Origin": "https://example.com"}, 501),
@@ -273,13 +274,16 @@ def test_a_stop_ends_the_server_during_a_request(folder: Path, cause: str) -> No
         pytest.skip("a console is needed")
     server = Server(folder, "--port", "0", "--api-key", KEY, "--control", "stdin")
     stream = chat(server, stream=True)
-    next(iter(stream))
+    pieces = iter(stream)
+    next(pieces)
     if cause == "stop":
         assert server.process.stdin is not None
         server.process.stdin.write(protocol.encode(protocol.Stop()))
         server.process.stdin.flush()
     else:
         server.process.send_signal(signal.SIGINT)
+    with pytest.raises(openai.APIError, match="The server is stopping"):
+        list(pieces)
     assert server.process.wait(timeout=30) == 0
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=5)

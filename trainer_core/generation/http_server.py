@@ -34,9 +34,12 @@ from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 
 _MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+_MAX_LENGTH_DIGITS: Final = 20  # `int` raises from 4300 digits on
 _MAX_WAITING: Final = 64  # jobs
 _IDLE_TIMEOUT_S: Final = 60.0  # of a connection without a request
 _CHECK_INTERVAL_S: Final = 0.25  # for a client that has disconnected
+_STOP_TIMEOUT_S: Final = 2.0  # for requests to report a stop
+_STOP_POLL_S: Final = 0.02
 _FAILURES: Final[dict[str | None, tuple[HTTPStatus, str]]] = {  # of a job
     "out_of_memory": (HTTPStatus.SERVICE_UNAVAILABLE, "Not enough memory for this request."),
     "internal_error": (HTTPStatus.INTERNAL_SERVER_ERROR, "The model failed. The server has printed the error."),
@@ -52,6 +55,7 @@ class Service:
     api_key: str
     created: int = field(default_factory=lambda: int(time.time()))
     stopping: threading.Event = field(default_factory=threading.Event)
+    answering: set[_Handler] = field(default_factory=set)  # those of POST requests
 
 
 def serve(
@@ -80,6 +84,9 @@ def serve(
         finally:
             service.stopping.set()
             server.shutdown()
+            until = time.monotonic() + _STOP_TIMEOUT_S
+            while service.answering and time.monotonic() < until:  # the process would end their threads
+                time.sleep(_STOP_POLL_S)
 
 
 class ApiServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -113,7 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer_errors(self._get)
 
     def do_POST(self) -> None:
-        self._answer_errors(self._post)
+        answering = self.server.service.answering
+        answering.add(self)
+        try:
+            self._answer_errors(self._post)
+        finally:
+            answering.discard(self)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Report what the base class refuses, such as an unknown method, in OpenAI's shape."""
@@ -171,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise ApiError(HTTPStatus.LENGTH_REQUIRED, "Content-Length is required.")
-        if int(length) > _MAX_BODY_BYTES:
+        if len(length) > _MAX_LENGTH_DIGITS or int(length) > _MAX_BODY_BYTES:
             message = f"A request may have {_MAX_BODY_BYTES} bytes at most."
             raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         return self.rfile.read(int(length))
