@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from trainer_core import protocol, texts
+from trainer_core import protocol, run_plan, texts
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config_flags import control_flag, data_flags, hub_flags, output_flag
 from trainer_core.console.events import escape_control_characters
@@ -22,6 +22,7 @@ from trainer_core.protocol import PhaseName
 from trainer_core.runs import run_dir
 
 _LOOPBACK: Final = "127.0.0.1"
+_HOSTS: Final = f"{_LOOPBACK}, ::1, 0.0.0.0"
 
 
 @click.command()
@@ -302,8 +303,9 @@ def serve(
         language, key, chosen = terminal_language(), api_key or secrets.token_urlsafe(24), choose_device(device)
         if chosen.type == "cpu":
             use_idle_processors()
-        if host != _LOOPBACK:
-            job.run_context.warn("serve.exposed", host=host)
+        if not host:  # would mean all addresses
+            where = run_plan.command_line_label()
+            raise TraindeckError("config.bad_value", where=where, name="--host", given="“”", allowed=_HOSTS)
         source = find_model(model, job.run_context, base)
         with translate_oom(describe_device(chosen)), job.run_context.interruptible():
             loaded = generation.load_model(source, chosen, for_generation=True)

@@ -228,6 +228,21 @@ def test_another_address_is_warned_of_and_a_key_is_generated(folder: Path) -> No
     assert server.close() == 0
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2", "::1"])
+def test_another_address_of_this_computer_is_not_warned_of(folder: Path, host: str) -> None:
+    server = Server(folder, "--port", "0", "--host", host, "--api-key", KEY, "--control", "stdin")
+    assert "http://" in server.output, "the first line is no warning"
+    assert [model.id for model in server.client().models.list()] == [folder.name]
+    assert server.close() == 0
+
+
+def test_an_empty_address_is_refused(folder: Path) -> None:
+    server = Server(folder, "--port", "0", "--host", "")
+    _, errors = server.process.communicate(timeout=60)
+    assert server.process.returncode == 2
+    assert "--host" in errors.decode("utf-8")
+
+
 def test_a_taken_port_is_reported(server: Server, folder: Path) -> None:
     other = Server(folder, "--port", str(server.port))
     _, errors = other.process.communicate(timeout=60)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import ipaddress
 import os
 import select
 import socket
@@ -66,7 +67,10 @@ def serve(
     context: RunContext,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve a model as `name` until a stop. `ready` receives the URL. Raises `serve.address`."""
+    """Serve a model as `name` until a stop. `ready` receives the URL. Warns if other computers can connect.
+
+    Raises `serve.address`.
+    """
     service = Service(GenerationEngine(loaded), name, api_key)
     try:
         server = ApiServer(address, service)
@@ -76,8 +80,10 @@ def serve(
     with server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        host, port = server.server_address[:2]
-        ready(f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}/v1")
+        host, port = str(server.server_address[0]), server.server_address[1]
+        if not ipaddress.ip_address(host).is_loopback:
+            context.warn("serve.exposed", host=host)
+        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1")
         try:
             with contextlib.suppress(StopRequested):
                 service.engine.run(context.poll)
