@@ -121,6 +121,19 @@ def test_quantized_weights_are_compared_by_perplexity() -> None:
     assert check.value == pytest.approx(check.reference * 1.105, rel=1e-3)
 
 
+def test_the_bound_of_the_perplexity_is_smaller_for_a_model_with_a_low_loss() -> None:
+    bounds, loss = Bounds(perplexity=0.2), 0.0464
+    expected = msgspec.structs.replace(EXPECTED, losses=[[0.0, 2 * loss]])
+
+    def passes(other: float) -> bool:
+        found = msgspec.structs.replace(expected, losses=[[0.0, 2 * other]])
+        return all(check.passed for check in compare(REQUEST, expected, found, bounds))
+
+    assert passes(loss + 0.03)
+    assert not passes(loss + 0.05)
+    assert not passes(0.2062)  # noise of 35% of the weights' standard deviation: half of the exact answers are lost
+
+
 def test_a_failed_verification_is_emitted_and_ends_with_exit_code_8(tmp_path: Path) -> None:
     sink = RecordingSink()
     context = RunContext(EventDispatcher(sink))

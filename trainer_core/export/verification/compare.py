@@ -12,6 +12,7 @@ from trainer_core.export.verification.answers import ProgramAnswers, Request
 from trainer_core.protocol import ExportCheck, VerificationCheck
 
 _MAX_SHOWN: Final = 200  # characters of a place or a value
+_MIN_LOSS: Final = 0.2  # nats, to which the bound of the perplexity is proportional, so that rounding always passes
 _CONTEXT: Final = 3  # token ids shown before the first difference
 
 
@@ -19,8 +20,9 @@ class Bounds(NamedTuple):
     """What counts as equal.
 
     `gap`: difference of the two largest logits, in standard deviations of all logits, below which the chosen token may
-    differ. `logprob`: difference of log-probabilities. `perplexity`: share by which it may be higher. The first two are
-    None for quantized weights, whose tokens differ; the last one for others.
+    differ. `logprob`: difference of log-probabilities. `perplexity`: share by which it may be higher; at a loss below
+    1 nat, this share times the loss. The first two are None for quantized weights, whose tokens differ; the last one
+    for others.
     """
 
     gap: float | None = None
@@ -123,8 +125,9 @@ def _perplexity(expected: ProgramAnswers, found: ProgramAnswers, bound: float) -
     """Of the tokens whose loss both return."""
     places = zip(chain.from_iterable(expected.losses), chain.from_iterable(found.losses), strict=True)
     pairs = [(one, other) for one, other in places if one is not None and other is not None]
-    reference, value = (math.exp(sum(losses) / len(pairs)) for losses in zip(*pairs, strict=True))
-    limit = reference * (1 + bound)
+    loss, other_loss = (sum(losses) / len(pairs) for losses in zip(*pairs, strict=True))
+    reference, value = math.exp(loss), math.exp(other_loss)
+    limit = reference * (1 + bound * min(1.0, max(loss, _MIN_LOSS)))
     passed, count = value <= limit, len(pairs)
     check = VerificationCheck(name="perplexity", passed=passed, compared=count, equal=count if passed else 0)
     check.value, check.reference, check.bound = value, reference, limit
