@@ -16,6 +16,7 @@ from trainer_core.data.columns import without_reasoning
 from trainer_core.protocol import Score
 
 _RESAMPLES: Final = 1000
+_CHUNK_COUNTS: Final = 2**22  # drawn, and converted to floats, at once
 _LOW, _HIGH = 2.5, 97.5  # percentiles: a 95 % interval
 
 Floats = npt.NDArray[np.float64]
@@ -44,17 +45,20 @@ def is_exact(text: str, reference: str, finish_reason: str) -> bool:
 class Bootstrap:
     """Percentile bootstrap over rows (Efron 1979): 1000 resamples, the same for every score of the same rows and seed.
 
-    Every score is computed from sums over rows, so a resample is a vector of how often each row is drawn.
+    Every score is computed from sums over rows, so a resample is a vector of how often each row is drawn: one byte,
+    because more than 255 times is as good as impossible.
     """
 
     def __init__(self, rows: int, seed: int) -> None:
-        drawn_RN = np.random.default_rng(seed).multinomial(rows, np.full(rows, 1 / rows), size=_RESAMPLES)
-        self._counts_RN = drawn_RN.astype(np.float64)
+        generator, shares = np.random.default_rng(seed), np.full(rows, 1 / rows)
+        size = max(1, _CHUNK_COUNTS // rows)
+        sizes = (min(size, _RESAMPLES - start) for start in range(0, _RESAMPLES, size))
+        self._chunks = [generator.multinomial(rows, shares, size=one).astype(np.uint8) for one in sizes]
 
     def score(self, stats_NS: npt.ArrayLike, compute: Callable[[Floats], float]) -> Score | None:
         """`compute` of the summed statistics, with its interval. None: it is not finite for these rows."""
         stats = np.asarray(stats_NS, np.float64)
-        resampled = [compute(sums_S) for sums_S in self._counts_RN @ stats]
+        resampled = [compute(sums_S) for counts_RN in self._chunks for sums_S in counts_RN.astype(np.float64) @ stats]
         value, finite = compute(stats.sum(0)), [one for one in resampled if math.isfinite(one)]
         if not math.isfinite(value):
             return None
