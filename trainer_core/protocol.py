@@ -499,6 +499,7 @@ class Evaluation(Event, tag="evaluation", kw_only=True):
     data: list[str] = []  # paths of the data, of which the rows are a sample
     rows: int  # evaluated
     refused: int = 0  # rows left out because a chat template cannot write them
+    not_in_loss: int = 0  # rows left out of all losses: their answers do not fit into the context of every model
     judge: str = ""  # as given; empty: none
     main_score: Literal["judged", "exact_match", "loss"]  # by which models are compared; for a loss, less is better
     results: str = ""  # path of the file with a line per row; empty: not written

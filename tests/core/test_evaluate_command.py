@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -22,8 +26,9 @@ from tests.core.training import OUT_OF_MEMORY, build_trainer, pairs_file, text_f
 from tests.recording_sink import RecordingSink
 from trainer_core import protocol
 from trainer_core.base_model.configure import apply_base_model, without_found_folder
+from trainer_core.console.evaluation import format_notes
 from trainer_core.data.prepare import prepare
-from trainer_core.evaluation import command, inference, scores
+from trainer_core.evaluation import command, harness, inference, scores
 from trainer_core.evaluation.command import Options
 from trainer_core.evaluation.rows import draw_examples, select_rows
 from trainer_core.generation import generate
@@ -32,6 +37,7 @@ from trainer_core.progress import NullReporter
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
+from trainer_core.system import files
 from trainer_core.wire import EventDispatcher
 
 CPU = torch.device("cpu")
@@ -124,7 +130,9 @@ def test_perplexity_is_that_of_transformers(trained: Trained) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     data = text_file(trained.home)
     event = evaluate(trained.text.path, data)
-    texts = [document.text for document in select_rows(tiny_config(trained.home, data), 0, True, NullReporter())[1]]
+    texts = [
+        document.text for document in select_rows(tiny_config(trained.home, data), 0, True, NullReporter()).documents
+    ]
     assert "".join(texts) == data.read_text(encoding="utf-8")
     loss = tokens = 0.0
     for text in texts:
@@ -155,21 +163,35 @@ def test_intervals_agree_with_those_of_sacrebleu_and_depend_on_the_seed_alone() 
         assert found != scores.Bootstrap(150, 8).corpus(metric, answers, references)
 
 
+def test_resamples_of_many_rows_are_drawn_in_chunks_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(1).random(300)
+    whole = scores.Bootstrap(300, 5).mean(values.tolist())
+    monkeypatch.setattr(scores, "_CHUNK_COUNTS", 7 * 300)
+    parts = scores.Bootstrap(300, 5).mean(values.tolist())
+    assert whole is not None
+    assert parts is not None
+    assert msgspec.structs.astuple(parts) == pytest.approx(msgspec.structs.astuple(whole), rel=1e-12)
+    tracemalloc.start()
+    scores.Bootstrap(5000, 5)
+    assert tracemalloc.get_traced_memory()[1] < 2000 * 5000, "less than 2 KB for each row"
+    tracemalloc.stop()
+
+
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_rows_are_those_that_the_run_holds_out(trained: Trained) -> None:
     config = tiny_config(trained.home, pairs_file(trained.home), validation_fraction=0.2)
     prepared = prepare(config, NullReporter())
-    _, rows = select_rows(config, 10, False, NullReporter())
+    rows = select_rows(config, 10, False, NullReporter()).documents
     assert sorted(row.turns for row in rows) == sorted(map(tuple, prepared.held_out_chats(10)))
-    assert len(select_rows(config, 0, False, NullReporter())[1]) == prepared.validation.documents
+    assert len(select_rows(config, 0, False, NullReporter()).documents) == prepared.validation.documents
 
 
 def test_examples_are_training_rows_that_are_not_evaluated(trained: Trained) -> None:
     config = tiny_config(trained.home, pairs_file(trained.home), validation_fraction=0.5)
-    _, held_out = select_rows(config, 0, False, NullReporter())
-    _, everything = select_rows(config, 0, True, NullReporter())
+    held_out = select_rows(config, 0, False, NullReporter()).documents
+    everything = select_rows(config, 0, True, NullReporter()).documents
     training = {row.turns for row in everything} - {row.turns for row in held_out}
     drawn = draw_examples(config, 30, held_out, NullReporter())
     assert len(set(drawn) & training) == 30
@@ -188,6 +210,15 @@ def test_a_conversation_that_the_template_refuses_is_left_out(trained: Trained, 
     event = evaluate(trained.pairs.path, path)
     assert (event.rows, event.refused) == (2, 1)
     assert [row["row"] for row in read_rows(event)] == [0, 2]
+
+
+def test_a_row_of_the_results_is_named_by_its_file_and_its_number_there(trained: Trained, tmp_path: Path) -> None:
+    good = '{"prompt": "1 + 1 =", "response": "2"}\n'
+    (tmp_path / "a.jsonl").write_text(good + '{"prompt": "", "response": "2"}\nno JSON\n' + good, encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text(good, encoding="utf-8")
+    event = evaluate(trained.pairs.path, tmp_path, results=tmp_path / "out" / "rows.jsonl")
+    expected = [("a.jsonl", 0), ("a.jsonl", 3), ("b.jsonl", 0)]
+    assert [(Path(row["file"]).name, row["row"]) for row in read_rows(event)] == expected
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------
@@ -234,6 +265,34 @@ def test_base_and_tuned_model_are_compared_on_the_rows_held_out_by_the_run(
     assert base.loss is not None
     assert model.loss is not None
     assert model.loss.high < base.loss.low
+
+
+def test_all_losses_of_a_comparison_are_over_the_same_rows(
+    trained: Trained, tuned: tuple[RunDir, list[protocol.Eval]], tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"{n}?" if n % 2 else f"{n} 1 2 3 4 5 6?", "response": "11"} for n in range(20)]
+    path = tmp_path / "mix.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    event = evaluate(tuned[0].path, path, compare=True, examples=2)
+    long = {row["row"] for row in read_rows(event) if row["models"]["examples"]["tokens"] == 0}
+    assert long == {*range(0, 20, 2)}
+    assert (event.rows, event.not_in_loss, {one.tokens for one in event.scores}) == (20, 10, {30})
+    alone = tmp_path / "short.jsonl"
+    alone.write_text("".join(json.dumps(row) + "\n" for row in rows[1::2]), encoding="utf-8")
+    short = evaluate(tuned[0].path, alone, compare=True, examples=2)
+    assert [one.loss.value for one in event.scores if one.loss] == pytest.approx(
+        [one.loss.value for one in short.scores if one.loss], rel=1e-5
+    )
+    assert "10 rows are not in the losses" in "".join(format_notes(event, "en"))
+    many = evaluate(tuned[0].path, path, compare=True, examples=8)  # leave no room for any answer
+    assert many.not_in_loss == 0
+    assert [one.loss is None for one in many.scores] == [False, True, False]
+
+
+def test_a_run_without_a_base_model_is_not_compared_on_its_own_data(trained: Trained) -> None:
+    with pytest.raises(TraindeckError) as raised:
+        evaluate(trained.pairs.path, compare=True)
+    assert raised.value.code == "evaluate.no_base"
 
 
 def test_before_training_the_rows_that_a_run_would_hold_out_are_evaluated(
@@ -306,7 +365,7 @@ def test_a_model_folder_has_the_perplexity_of_transformers(tmp_path: Path) -> No
 
 def test_batches_that_run_out_of_memory_are_split(trained: Trained) -> None:
     config = tiny_config(trained.home, pairs_file(trained.home))
-    task, documents = select_rows(config, 40, True, NullReporter())
+    task, documents, _ = select_rows(config, 40, True, NullReporter())
     loaded = generate.load_model(checkpoint_dir.list_checkpoints(trained.pairs.checkpoints)[-1], CPU)
     rows = [row for document in documents if (row := inference.encode(loaded, document))]
     expected = inference.run_model(loaded, rows, task, 4, 0, NullReporter())
@@ -333,6 +392,51 @@ def test_results_go_to_the_run_or_to_a_given_file(trained: Trained, tmp_path: Pa
     target = tmp_path / "新 folder" / "rows.jsonl"
     assert evaluate(trained.pairs.path, rows=3, results=target).results == str(target)
     assert target.is_file()
+
+
+def test_results_replace_only_those_of_an_earlier_evaluation(trained: Trained, tmp_path: Path) -> None:
+    model, data, notes = trained.pairs.path, tmp_path / "data.jsonl", tmp_path / "notes.jsonl"
+    data.write_bytes(pairs_file(tmp_path).read_bytes())
+    notes.write_text('{"row": 1}\n', encoding="utf-8")
+    (tmp_path / "other.summary.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "empty.jsonl").touch()
+    before = {path: path.read_bytes() for path in (data, notes, tmp_path / "other.summary.json")}
+    for target in (data, notes, tmp_path / "other.jsonl", tmp_path):
+        with pytest.raises(TraindeckError) as raised:
+            evaluate(model, data, rows=3, results=target)
+        assert raised.value.code == "evaluate.overwrites"
+    assert {path: path.read_bytes() for path in before} == before
+    first = evaluate(model, data, rows=3, results=tmp_path / "empty.jsonl")
+    second = evaluate(model, data, rows=2, results=Path(first.results))
+    assert len(read_rows(second)) == 2
+
+
+def test_results_that_are_evaluated_are_not_replaced(trained: Trained, tmp_path: Path) -> None:
+    rows = Path(evaluate(trained.pairs.path, rows=3, results=tmp_path / "rows.jsonl").results)
+    with pytest.raises(TraindeckError) as raised:
+        evaluate(trained.text.path, rows, results=rows)
+    assert raised.value.code == "evaluate.overwrites"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_place_that_cannot_be_written_is_reported_before_evaluating(trained: Trained) -> None:
+    result = run(trained.home, "evaluate", "pairs", "--device", "cpu", "--results", "/proc/x.jsonl")
+    assert [one.code for one in result.events_of(protocol.Error)] == ["disk.not_writable"]
+    assert "evaluating" not in [one.phase for one in result.events_of(protocol.Phase)]
+
+
+def test_scores_are_emitted_even_if_the_disk_is_full(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_atomic", fail)
+    sink, values = RecordingSink(), Options(device="cpu", rows=3)
+    context = RunContext(EventDispatcher(sink))
+    with pytest.raises(TraindeckError) as raised:
+        command.evaluate(command.find_subject(str(trained.pairs.path), {}, values, context), values, context)
+    assert raised.value.code == "disk.full"
+    (event,) = sink.events_of(protocol.Evaluation)
+    assert (event.rows, event.results) == (3, "")
 
 
 def test_a_folder_without_a_run_needs_data(trained: Trained, tmp_path: Path) -> None:
@@ -382,9 +486,9 @@ def test_mistakes_are_reported_before_a_model_is_loaded(trained: Trained) -> Non
 # --- lm-eval ----------------------------------------------------------------------------------------------------------
 
 
-def run_tasks(model: Path, tasks: str, include_path: Path) -> protocol.TaskScores:
+def run_tasks(model: Path, tasks: str, include_path: Path, results: Path | None = None) -> protocol.TaskScores:
     context = RunContext(EventDispatcher(RecordingSink()))
-    return command.run_tasks(str(model), tasks, include_path, Options(device="cpu"), context)
+    return command.run_tasks(str(model), tasks, include_path, Options(device="cpu", results=results), context)
 
 
 def test_local_tasks_of_lm_eval_run_on_an_adapter_and_their_results_stay_with_the_run(
@@ -413,6 +517,10 @@ def test_local_tasks_of_lm_eval_run_on_an_adapter_and_their_results_stay_with_th
     assert (name, metric, value) == ("ones", "acc", sum(expected) / 4)
     assert Path(event.path).parent == tuned[0].path / "evaluations"
     assert json.loads(Path(event.path).read_text(encoding="utf-8"))["results"]["ones"]["acc,none"] == value
+    assert harness.holds_results(Path(event.path))
+    with pytest.raises(TraindeckError) as raised:
+        run_tasks(tuned[0].path, "ones", tmp_path, results=rows)
+    assert raised.value.code == "evaluate.overwrites"
     with pytest.raises(TraindeckError) as raised:
         run_tasks(tuned[0].path, "twos", tmp_path)
     assert (raised.value.code, raised.value.params["tasks"]) == ("evaluate.bad_task", "twos")

@@ -291,7 +291,7 @@ def test_an_evaluation_compares_with_the_chosen_answers(tmp_path: Path) -> None:
     good = {f"a{i}" for i in range(1, 40, 2)}
     for name, data, expected in (("a", ROWS, {row["chosen"] for row in ROWS}), ("b", rows, good)):
         path = write_jsonl(tmp_path / f"{name}.jsonl", data)
-        task, documents = select_rows(Config(data=[str(path)], objective="kto"), 0, True, RecordingReporter())
+        task, documents, _ = select_rows(Config(data=[str(path)], objective="kto"), 0, True, RecordingReporter())
         assert (task, {document.turns[-1][1] for document in documents}) == ("sft", expected)
 
 

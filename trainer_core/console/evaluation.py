@@ -53,6 +53,8 @@ def format_notes(event: protocol.Evaluation, language: Language) -> list[str]:
     lines.append(get("console.evaluation.rows", language, rows=event.rows, tokens=event.scores[0].tokens))
     if event.refused:
         lines.append(get("console.evaluation.refused", language, count=event.refused))
+    if event.not_in_loss:
+        lines.append(get("console.evaluation.not_in_loss", language, count=event.not_in_loss))
     return lines
 
 

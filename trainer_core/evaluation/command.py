@@ -17,8 +17,17 @@ from trainer_core.config import Config, ConfigLayer
 from trainer_core.data.column_mapping import Task
 from trainer_core.data.columns import Document
 from trainer_core.evaluation.judge import load_judge
-from trainer_core.evaluation.report import FOLDER, RowResult, main_score, score_models, write_results
-from trainer_core.evaluation.rows import Conversation, draw_examples, select_rows
+from trainer_core.evaluation.report import (
+    FOLDER,
+    RowResult,
+    comparable_losses,
+    main_score,
+    require_own_results,
+    require_replaceable,
+    score_models,
+    write_results,
+)
+from trainer_core.evaluation.rows import Conversation, Rows, draw_examples, select_rows
 from trainer_core.generation.model_source import ModelSource, find_model
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import TaskScores
@@ -83,7 +92,8 @@ def find_subject(model: str, flags: Mapping[str, Any], options: Options, context
     or of a file of knobs, with its data; a base model that is a preset itself is trained first. `flags`: knobs of the
     user.
 
-    Raises as these and `run_plan.build_config`, and `evaluate.no_data` without a run and data.
+    Raises as these and `run_plan.build_config`, `evaluate.no_data` without a run and data, and `evaluate.no_base` with
+    `compare` for a run without a base model that is not to be one of a next run, on other data.
     """
     planned = _planned_run(model)
     if planned is None:
@@ -98,6 +108,8 @@ def find_subject(model: str, flags: Mapping[str, Any], options: Options, context
     if not config.data:
         raise TraindeckError("evaluate.no_data", path=str(source.folder))
     tuned = run is not None and bool(layers[0].values.get("base_model"))
+    if options.compare and run is not None and not tuned and not flags.get("data"):
+        raise TraindeckError("evaluate.no_base", path=str(run.path))
     base = find_model(model, context, base=True) if options.compare and tuned else None
     if not flags.get("data") or (options.compare and base is None and planned is None):
         training_data, all_rows = config, False
@@ -134,12 +146,16 @@ def _run_of(source: ModelSource) -> RunDir | None:
 def evaluate(subject: Subject, options: Options, context: RunContext) -> protocol.Evaluation:
     """Evaluate a model, and with `compare` its base model, on the same rows, and keep the results.
 
-    Raises as `select_rows`, `draw_examples`, `generate.load_model`, `choose_device` and `write_results`,
-    `evaluate.bad_judge`, `evaluate.rows_refused` and `StopRequested`.
+    If the results cannot be written, the scores are emitted first.
+
+    Raises as `require_own_results`, `select_rows`, `draw_examples`, `generate.load_model`, `choose_device` and
+    `write_results`, `evaluate.bad_judge`, `evaluate.rows_refused` and `StopRequested`.
     """
     judge = load_judge(options.judge) if options.judge else None
+    if options.results is not None:
+        require_own_results(options.results, [*subject.data.data, *subject.data.validation_data])
     context.set_phase("preparing")
-    task, documents = select_rows(subject.data, options.rows, subject.all_rows, context)
+    task, documents, paths = select_rows(subject.data, options.rows, subject.all_rows, context)
     variants = _variants(subject, task, documents, options, context)
     results, seconds = _run(variants, task, documents, subject, options, context)
     kept = [row for row in range(len(documents)) if all(found[row] is not None for found in results.values())]
@@ -153,6 +169,7 @@ def evaluate(subject: Subject, options: Options, context: RunContext) -> protoco
         data=subject.data.data,
         rows=len(kept),
         refused=len(documents) - len(kept),
+        not_in_loss=0 if task == "pretrain" else comparable_losses(usable).count(False),
         judge=options.judge,
         main_score=main_score(task, judge),
         results=str(target or ""),
@@ -162,20 +179,25 @@ def evaluate(subject: Subject, options: Options, context: RunContext) -> protoco
         scores.model, scores.seconds = str(variant.source.folder), seconds[variant.name]
     if target is not None:
         context.set_phase("saving")
-        write_results(target, event, [documents[row] for row in kept], usable, judge)
+        try:
+            write_results(target, event, Rows(task, [documents[row] for row in kept], paths), usable, judge)
+        except TraindeckError:
+            context.emit(msgspec.structs.replace(event, results=""))
+            raise
     return event
 
 
 def run_tasks(model: str, tasks: str, include_path: Path | None, options: Options, context: RunContext) -> TaskScores:
     """Run tasks of `lm-eval`, separated by commas. The results of a model that is no run go to the current folder.
 
-    Raises as `find_model` and `harness.run_tasks`.
+    Raises as `find_model`, `require_replaceable` and `harness.run_tasks`.
     """
     from trainer_core.evaluation import harness
     from trainer_core.train.device import choose_device
 
     source = find_model(model, context)
     target = options.results or _default_target(_run_of(source), ".lm_eval.json") or Path("lm_eval.json").absolute()
+    require_replaceable(target, harness.holds_results)
     device, names = str(choose_device(options.device)), [name.strip() for name in tasks.split(",")]
     return harness.run_tasks(source, names, include_path, device, target, context)
 

@@ -51,9 +51,16 @@ def run_tasks(
     event = protocol.TaskScores(model=str(source.folder), path=str(target), scores=list(_scores(found["results"])))
     with files.translate_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(found, ensure_ascii=False, indent=1, default=str)
+        text = json.dumps({"results": found["results"], **found}, ensure_ascii=False, indent=1, default=str)
         files.write_atomic(target, text.encode("utf-8", "replace"))
     return event
+
+
+def holds_results(path: Path) -> bool:
+    """Whether a file has no content, or begins as those of `run_tasks`."""
+    with path.open("rb") as file:
+        beginning = b"".join(file.read(64).split())
+    return not beginning or beginning.startswith(b'{"results":')
 
 
 @contextlib.contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from trainer_core import protocol
 from trainer_core.data.column_mapping import Task
-from trainer_core.data.columns import Document, trim_after_last_answer
+from trainer_core.data.columns import trim_after_last_answer
 from trainer_core.evaluation import scores
 from trainer_core.evaluation.judge import Judge
+from trainer_core.evaluation.rows import Rows
+from trainer_core.messages import TraindeckError
 from trainer_core.system import files
 
 FOLDER: Final = "evaluations"  # in the folder of a run
@@ -42,25 +45,39 @@ def main_score(task: Task, judge: Judge | None) -> MainScore:
     return "loss" if task == "pretrain" else "judged" if judge else "exact_match"
 
 
+def comparable_losses(results: Mapping[str, Sequence[RowResult]]) -> list[bool]:
+    """Whether the loss of each row is over the same tokens for every model.
+
+    A model whose context has no room for any answer, as with many examples, has no loss and does not count.
+    """
+    counted = [own for own in results.values() if any(one.tokens for one in own)] or [*results.values()]
+    return [row[0].tokens > 0 and len({one.tokens for one in row}) == 1 for row in zip(*counted, strict=True)]
+
+
 def score_models(
     task: Task, results: Mapping[str, Sequence[RowResult]], judge: Judge | None, seed: int
 ) -> list[protocol.ModelScores]:
-    """Scores of each model over all rows, and the gain over the first one. `seed`: of the intervals."""
+    """Scores of each model over the same rows, and the gain over the first one. `seed`: of the intervals."""
     first, *_ = results.values()
-    bootstrap = scores.Bootstrap(len(first), seed)
+    bootstrap, in_loss = scores.Bootstrap(len(first), seed), comparable_losses(results)
     found = []
     for name, own in results.items():
-        found.append(_score_rows(task, own, judge, bootstrap, name=name))
+        found.append(_score_rows(task, own, in_loss, judge, bootstrap, name=name))
         if own is not first:
             found[-1].gain = _gain(main_score(task, judge), own, first, judge, bootstrap)
     return found
 
 
 def _score_rows(
-    task: Task, results: Sequence[RowResult], judge: Judge | None, bootstrap: scores.Bootstrap, name: Any
+    task: Task,
+    results: Sequence[RowResult],
+    in_loss: Sequence[bool],
+    judge: Judge | None,
+    bootstrap: scores.Bootstrap,
+    name: Any,
 ) -> protocol.ModelScores:
-    tokens = [one.tokens for one in results]
-    loss = bootstrap.ratio([one.loss for one in results], tokens)
+    tokens = [one.tokens * counts for one, counts in zip(results, in_loss, strict=True)]
+    loss = bootstrap.ratio([one.loss if counts else 0.0 for one, counts in zip(results, in_loss, strict=True)], tokens)
     found = protocol.ModelScores(name=name, loss=loss, perplexity=scores.perplexity(loss), tokens=sum(tokens))
     if task == "sft":
         texts, references = [one.answer for one in results], [one.reference for one in results]
@@ -91,28 +108,59 @@ def _gain(
     return bootstrap.mean([float(value(one)) - value(other) for one, other in zip(results, first, strict=True)])
 
 
+def require_own_results(path: Path, data: Sequence[str]) -> None:
+    """Raises as `require_replaceable` unless results can be written to `path`, and their summary beside it."""
+    require_replaceable(path, _holds_rows, data)
+    require_replaceable(path.with_suffix(SUMMARY_SUFFIX), _is_summary, data)
+
+
+def require_replaceable(path: Path, is_own: Callable[[Path], bool], data: Sequence[str] = ()) -> None:
+    """Raises `evaluate.overwrites` if a file at `path` is part of `data` or not `is_own`, and `disk.not_writable`."""
+    places = {path.resolve(), *path.resolve().parents}
+    with files.translate_os_errors(path):
+        is_data = any(Path(one).resolve() in places for one in data)
+        if path.exists() and (is_data or not path.is_file() or not is_own(path)):
+            raise TraindeckError("evaluate.overwrites", path=str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.require_writable(path)
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether a file has no content, or begins with a row of results."""
+    with path.open("rb") as file:
+        line = file.readline()
+    with contextlib.suppress(ValueError):
+        found = json.loads(line)
+        return isinstance(found, dict) and {"row", "models"} <= found.keys()
+    return not line
+
+
+def _is_summary(path: Path) -> bool:
+    with contextlib.suppress(protocol.ProtocolError):
+        return isinstance(protocol.decode_event(path.read_bytes()), protocol.Evaluation)
+    return False
+
+
 def write_results(
     path: Path,
     event: protocol.Evaluation,
-    documents: Sequence[Document],
+    rows: Rows,
     results: Mapping[str, Sequence[RowResult]],
     judge: Judge | None,
 ) -> None:
     """Write one JSON object per row to `path`, and the event beside it. Raises `disk.full` or `disk.not_writable`."""
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(event.task, documents, results, judge))
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _lines(rows, results, judge))
     with files.translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, lines.encode("utf-8", "replace"))
         files.write_atomic(path.with_suffix(SUMMARY_SUFFIX), protocol.encode(event))
 
 
-def _rows(
-    task: Task, documents: Sequence[Document], results: Mapping[str, Sequence[RowResult]], judge: Judge | None
-) -> Iterator[dict[str, Any]]:
+def _lines(rows: Rows, results: Mapping[str, Sequence[RowResult]], judge: Judge | None) -> Iterator[dict[str, Any]]:
     bleu, chrf = scores.bleu(), scores.chrf()
-    for index, document in enumerate(documents):
-        row: dict[str, Any] = {"row": document.number}
-        if task == "pretrain":
+    for index, document in enumerate(rows.documents):
+        row: dict[str, Any] = {"file": rows.files[document.file], "row": document.row}
+        if rows.task == "pretrain":
             row["text"] = document.text[:_KEPT_TEXT_CHARS]
         else:
             before = trim_after_last_answer(document.turns)[:-1]
@@ -122,7 +170,7 @@ def _rows(
         for name, found in results.items():
             one = found[index]
             values: dict[str, Any] = {"loss": one.loss / one.tokens if one.tokens else None, "tokens": one.tokens}
-            if task == "sft":
+            if rows.task == "sft":
                 values |= {"answer": one.answer, "finish_reason": one.finish_reason, "exact_match": one.is_exact}
                 for metric, computed in (("bleu4", bleu), ("chrf", chrf)):
                     values[metric] = round(computed.sentence_score(one.answer, [one.reference]).score, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainer_core.config import Config
 from trainer_core.data.column_mapping import Task
@@ -13,7 +13,7 @@ from trainer_core.data.columns import TOOLS_ROLE, Document, Turn, trim_after_las
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.prepare import report_skipped_files
-from trainer_core.data.sources import DatasetScans, common_task, scan_datasets
+from trainer_core.data.sources import DatasetScan, DatasetScans, common_task, scan_datasets
 from trainer_core.data.split_files import HeldOutSelector, example_rank
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
@@ -23,8 +23,16 @@ _MAX_EXAMPLE_CANDIDATES: Final = 10_000  # first training rows, from which examp
 Conversation = tuple[Turn, ...]
 
 
-def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -> tuple[Task, list[Document]]:
-    """A fixed uniform sample of `size` rows in data order (0: all), and their task.
+class Rows(NamedTuple):
+    """Rows to evaluate, and the paths of the files of the data, which `Document.file` numbers."""
+
+    task: Task
+    documents: list[Document]
+    files: list[str]
+
+
+def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -> Rows:
+    """A fixed uniform sample of `size` rows in data order (0: all).
 
     The candidates are the validation data of `config`, else with `all_rows` all of its data, else the rows that a run
     holds out. With the same data, a run's own evaluations generate answers for the first of the same sample. Of
@@ -35,8 +43,10 @@ def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -
     scans = scan_datasets(config, reporter.poll)
     report_skipped_files(scans.all, reporter)
     held_out = HeldOutSelector(1.0 if scans.validation or all_rows else config.validation_fraction)
-    stream = _stream(scans, bool(scans.validation), config, reporter)
-    candidates = (one for one in stream if one.split_unit in held_out and (one.text or one.turns))
+    used = scans.validation or scans.train
+    candidates = (
+        one for one in _stream(used, scans, config, reporter) if one.split_unit in held_out and (one.text or one.turns)
+    )
     if size:
         sample = heapq.nsmallest(size, enumerate(candidates), key=lambda one: example_rank(one[0]))
         rows = [document for _, document in sorted(sample, key=lambda one: one[0])]
@@ -44,7 +54,8 @@ def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -
         rows = list(candidates)
     if not rows:
         raise TraindeckError("evaluate.no_rows", path=", ".join(config.validation_data or config.data))
-    return ("pretrain" if common_task(scans.all) == "pretrain" else "sft"), rows
+    task: Task = "pretrain" if common_task(scans.all) == "pretrain" else "sft"
+    return Rows(task, rows, [str(file.path) for scan in used for file in scan.files])
 
 
 def draw_examples(config: Config, count: int, excluded: Sequence[Document], reporter: Reporter) -> list[Conversation]:
@@ -55,7 +66,7 @@ def draw_examples(config: Config, count: int, excluded: Sequence[Document], repo
     scans = scan_datasets(config, reporter.poll)
     held_out = HeldOutSelector(0.0 if scans.validation else config.validation_fraction)
     evaluated = {document.turns for document in excluded}
-    candidates = islice(_stream(scans, False, config, NullReporter()), _MAX_EXAMPLE_CANDIDATES)
+    candidates = islice(_stream(scans.train, scans, config, NullReporter()), _MAX_EXAMPLE_CANDIDATES)
     usable = (one for one in candidates if one.split_unit not in held_out and one.turns and one.turns not in evaluated)
     drawn = heapq.nsmallest(count, usable, key=lambda document: keyed_hash("few-shot", document.number))
     if len(drawn) < count:
@@ -63,10 +74,9 @@ def draw_examples(config: Config, count: int, excluded: Sequence[Document], repo
     return [document.turns for document in drawn]
 
 
-def _stream(scans: DatasetScans, validation: bool, config: Config, reporter: Reporter) -> Iterator[Document]:
+def _stream(used: Sequence[DatasetScan], scans: DatasetScans, config: Config, reporter: Reporter) -> Iterator[Document]:
     piece_chars = choose_piece_chars(scans.all)  # as preparation cuts plain text
-    stream = DocumentStream(scans.validation if validation else scans.train, config, reporter, piece_chars=piece_chars)
-    for document in stream:
+    for document in DocumentStream(used, config, reporter, piece_chars=piece_chars):
         reporter.poll()
         yield document
 

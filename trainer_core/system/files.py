@@ -104,6 +104,13 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise
 
 
+def require_writable(path: Path) -> None:
+    """Raises `OSError` if `write_atomic` cannot create a file beside `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary.touch(exist_ok=False)
+    temporary.unlink()
+
+
 @contextlib.contextmanager
 def os_lock(file: BinaryIO) -> Iterator[None]:
     """Hold the system's lock on an open file; released when the process exits.
