@@ -123,6 +123,15 @@ def test_the_scores_are_those_of_sacrebleu_for_the_answers_in_the_results(traine
     assert model.loss.value == pytest.approx(sum(loss * tokens for loss, tokens in by_tokens) / model.tokens)
 
 
+def test_a_judge_that_takes_too_long_rejects_the_answer_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer_core.evaluation.judge.TIME_LIMIT_S", 0.1)
+    sink = RecordingSink()
+    judge = command._load_judge("regex:^(a|aa)+$", RunContext(EventDispatcher(sink)))
+    assert [judge(answer) for answer in ("aaa", "a" * 60 + "b", "a" * 61 + "b")] == [True, False, False]
+    (warning,) = sink.events_of(protocol.Warn)
+    assert (warning.code, warning.params["judge"]) == ("evaluate.slow_judge", "regex:^(a|aa)+$")
+
+
 def test_perplexity_is_that_of_transformers(trained: Trained) -> None:
     transformers = pytest.importorskip("transformers")
     folder = checkpoint_dir.list_checkpoints(trained.text.checkpoints)[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from trainer_core.base_model import preset_run
 from trainer_core.config import Config, ConfigLayer
 from trainer_core.data.column_mapping import Task
 from trainer_core.data.columns import Document
-from trainer_core.evaluation.judge import load_judge
+from trainer_core.evaluation.judge import TIME_LIMIT_S, Judge, load_judge
 from trainer_core.evaluation.report import (
     FOLDER,
     RowResult,
@@ -143,6 +144,23 @@ def _run_of(source: ModelSource) -> RunDir | None:
     return run if run is not None and run.exists() else None
 
 
+def _load_judge(text: str, context: RunContext) -> Judge:
+    """A judge that rejects answers for which a pattern takes too long. The first one is reported."""
+    judge, slow = load_judge(text), list[str]()
+
+    @functools.cache
+    def accepts(answer: str) -> bool:
+        try:
+            return judge(answer)
+        except TimeoutError:
+            if not slow:
+                context.warn("evaluate.slow_judge", judge=text, seconds=round(TIME_LIMIT_S))
+            slow.append(answer)
+            return False
+
+    return accepts
+
+
 def evaluate(subject: Subject, options: Options, context: RunContext) -> protocol.Evaluation:
     """Evaluate a model, and with `compare` its base model, on the same rows, and keep the results.
 
@@ -151,7 +169,7 @@ def evaluate(subject: Subject, options: Options, context: RunContext) -> protoco
     Raises as `require_own_results`, `select_rows`, `draw_examples`, `generate.load_model`, `choose_device` and
     `write_results`, `evaluate.bad_judge`, `evaluate.rows_refused` and `StopRequested`.
     """
-    judge = load_judge(options.judge) if options.judge else None
+    judge = _load_judge(options.judge, context) if options.judge else None
     if options.results is not None:
         require_own_results(options.results, [*subject.data.data, *subject.data.validation_data])
     context.set_phase("preparing")
