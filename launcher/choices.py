@@ -91,6 +91,9 @@ def setup_reason(env: Environment, choices: "dict[str, str]", dev: bool, request
     for name, value in setup_inputs(choices, env.python_version()).items():
         if state.get("inputs", {}).get(name) != value:
             return message(INPUT_REASONS[name])
+    damaged = env.damaged_packages() if requested else []
+    if damaged:
+        return message("launcher.reason.damaged", name=", ".join(info.stem for info in damaged))
     if choices["torch"] or not (requested or state.get("tag") == "cpu"):
         return None
     driver = query_driver()

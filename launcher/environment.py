@@ -5,6 +5,7 @@ and blocks renaming its folder, but it can be renamed itself: it is moved to ano
 """
 
 import contextlib
+import csv
 import os
 import re
 import shutil
@@ -62,11 +63,36 @@ class Environment:
         """What describes packages whose installation was interrupted: INSTALLER is written last."""
         return [info for info in self.site_packages.glob("*.dist-info") if not (info / "INSTALLER").exists()]
 
-    def remove_incomplete_packages(self) -> None:
-        """Forget packages whose installation was interrupted, so that they are installed again."""
-        for info in self.incomplete_packages():
-            print_and_log(message("launcher.reason.half_installed", name=info.name), indent="  ")
-            shutil.rmtree(str(info), ignore_errors=True)
+    def damaged_packages(self) -> "list[Path]":
+        """What describes packages that are incomplete, or whose files are missing or have another size. Takes 1 s."""
+        records = {info: read_record(info / "RECORD") for info in self.site_packages.glob("*.dist-info")}
+        listed = {row for rows in records.values() for row in rows}  # packages may share a file
+        site = self.site_packages
+
+        def is_intact(path: str) -> bool:
+            try:
+                return bool(listed & {(path, ""), (path, str((site / path).stat().st_size))})
+            except OSError:
+                return False
+
+        incomplete = self.incomplete_packages()
+        return [
+            info
+            for info, rows in records.items()
+            if info in incomplete or not rows or not all(is_intact(path) for path, _ in rows)
+        ]
+
+    def remove_damaged_packages(self, names: "set[str]") -> "list[str]":
+        """Forget incomplete packages, and damaged ones of `names`, so that they are installed again. Returns their
+        names."""
+        incomplete, removed = self.incomplete_packages(), []
+        for info in self.damaged_packages():
+            name = normalize(info.stem.rpartition("-")[0])
+            if info in incomplete or name in names:
+                print_and_log(message("launcher.reason.damaged", name=info.stem), indent="  ")
+                shutil.rmtree(str(info), ignore_errors=True)
+                removed.append(name)
+        return removed
 
     def python_version(self) -> str:
         """The Python version, found by running it; empty if it is missing or broken."""
@@ -87,9 +113,11 @@ class Environment:
         """Whether uv made it, so that its scripts also work in a copy and after a rename."""
         return bool(find_in(self.config_file, r"^relocatable = (true)"))
 
-    def is_usable(self) -> bool:
-        """Whether setup has completed and the environment is still intact."""
-        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_packages())
+    def is_usable(self, thorough: bool = False) -> bool:
+        """Whether setup has completed and the environment is still intact. `thorough`: compare all files."""
+        if not (self.state.get("complete") and self.torch_version() and self.python_version()):
+            return False
+        return not (self.damaged_packages() if thorough else self.incomplete_packages())
 
     def repair_python(self) -> None:
         """Use another Python of the same version if its own is not there: the folder was moved. Raises SetupError.
@@ -113,6 +141,16 @@ class Environment:
 def normalize(name: str) -> str:
     """Name of a package as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read_record(file: Path) -> "list[tuple[str, str]]":
+    """Paths and sizes (empty: unknown) in a RECORD, except of compiled modules, which Python writes again. Empty if it
+    is missing or damaged."""
+    try:
+        rows = [row for row in csv.reader(file.read_text(encoding="utf-8").splitlines()) if len(row) == 3]
+    except (OSError, ValueError, csv.Error):
+        return []
+    return [(path, size) for path, _, size in rows if not path.endswith(".pyc")]
 
 
 def find_in(file: Path, pattern: str) -> str:

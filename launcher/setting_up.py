@@ -130,8 +130,10 @@ def set_up(env: Environment, choices: "dict[str, str]", dev: bool, reason: str) 
 
 
 def missing(env: Environment, packages: "list[Package]") -> "list[Package]":
-    """Packages that are not installed in this version."""
-    env.remove_incomplete_packages()
+    """Packages that are not installed in this version, or are damaged."""
+    removed = env.remove_damaged_packages({one.name for one in packages})
+    if removed and find_uv():  # what changed a file in place also changed that of the cache, to which it is linked
+        run_logged([find_uv(), "cache", "clean", *removed], message("launcher.activity.install_packages"), env=uv_env())
     installed = env.installed_versions()
     return [one for one in packages if installed.get(one.name) != one.version]
 

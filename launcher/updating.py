@@ -64,9 +64,11 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
         return False
     with setup_lock():
         reason = setup_reason(env, choices, dev, requested)
-        if reason and env.is_usable():
+        if reason and env.is_usable(thorough=requested):
             return update(reason, choices, dev, requested)
         if reason:
+            if env.state.get("complete"):
+                refuse_while_running()
             set_up(env, choices, dev, reason)
         remove_if_unused(new)
         return True

@@ -178,7 +178,7 @@ def test_kept_downloads_repair_the_environment_without_a_network(project: ShellP
     state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
     done = project.run("train", **index.variables())
     assert done.returncode == 3, done.stderr
-    assert "large-1.0.dist-info is only partially installed" in done.stderr
+    assert "large-1.0 is incomplete or damaged" in done.stderr
     assert "PyTorch 2.13.0+cpu from kept downloads" in done.stderr
     assert project.run("train", **index.variables()).stderr == ""
 

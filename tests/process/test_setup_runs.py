@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -82,6 +83,28 @@ def test_a_replaced_torch_is_reinstalled_at_the_next_start(project: ShellProject
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
 
 
+def test_setup_reinstalls_packages_whose_files_are_missing_or_damaged(project: ShellProject) -> None:
+    small = next(project.root.glob(".venv/lib/*/site-packages/small.py"))
+    whole = small.read_text(encoding="utf-8")
+    for damage in (small.unlink, lambda: small.write_text(whole[:9], encoding="utf-8")):
+        damage()
+        done = project.run("setup")
+        assert done.returncode == 0, done.stderr
+        assert "small-1.0 is incomplete or damaged" in done.stderr
+        assert small.read_text(encoding="utf-8") == whole
+    assert "damaged" not in project.run("setup").stderr
+
+
+def test_without_torch_setup_fails_until_it_can_install_it(project: ShellProject) -> None:
+    shutil.rmtree(project.torch_file().parent)
+    failed = project.run("setup", PIP_FIND_LINKS="/nowhere")
+    assert failed.returncode == 1
+    assert "still works" not in failed.stderr
+    done = project.run("setup")
+    assert done.returncode == 0, done.stderr
+    assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
+
+
 def test_a_dependency_that_requires_another_torch_is_an_error(project: ShellProject) -> None:
     project.require("torch>=2.11", "small", "greedy")
     done = project.run("setup")
@@ -129,7 +152,7 @@ def test_concurrent_setups_repair_a_partially_installed_package_once(project: Sh
     children = [project.start("setup"), project.start("setup")]
     outputs = [child.communicate(timeout=120)[1].decode("utf-8") for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
-    assert sum("small-1.0.dist-info is only partially installed" in output for output in outputs) == 1
+    assert sum("small-1.0 is incomplete or damaged" in output for output in outputs) == 1
     assert sum("Another setup is running" in output for output in outputs) == 1
     assert sum("Setup finished in" in output for output in outputs) == 1
 

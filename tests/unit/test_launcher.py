@@ -280,8 +280,25 @@ def test_a_package_without_the_installer_file_is_incomplete(tmp_path: Path) -> N
         (site / name).mkdir(parents=True)
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
     assert current_environment().installed_versions() == {"pip": "24.0"}
-    current_environment().remove_incomplete_packages()
+    current_environment().remove_damaged_packages(set())
     assert [path.name for path in site.iterdir()] == ["pip-24.0.dist-info"]
+
+
+def test_packages_whose_files_are_missing_or_of_another_size_are_damaged(tmp_path: Path) -> None:
+    site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
+    for name in ("whole", "short", "gone"):
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "INSTALLER").touch()
+        (site / f"{name}.py").write_text("#" * (2 if name == "short" else 3), encoding="utf-8")
+        record = f"{name}.py,sha256=x,3\nshared.py,sha256=x,{len(name)}\n{info.name}/RECORD,,\n{name}.pyc,,\n"
+        (info / "RECORD").write_text(record, encoding="utf-8")
+    (site / "shared.py").write_text("#" * 5, encoding="utf-8")
+    (site / "gone.py").unlink()
+    assert {path.name for path in current_environment().damaged_packages()} == {
+        "short-1.0.dist-info",
+        "gone-1.0.dist-info",
+    }
 
 
 def test_user_constraints_override_those_of_the_project(tmp_path: Path) -> None:

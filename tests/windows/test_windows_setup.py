@@ -112,7 +112,7 @@ def test_a_partially_installed_package_is_repaired(project: BatchProject) -> Non
     state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert "small-1.0.dist-info is only partially installed" in done.stderr
+    assert "small-1.0 is incomplete or damaged" in done.stderr
     assert (site / "small-1.0.dist-info" / "INSTALLER").exists()
 
 
