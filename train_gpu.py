@@ -31,7 +31,14 @@ from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
 from launcher.sources import measure_mirrors
-from launcher.updating import ensure_environment, ensure_window, go_back, recover_switch, update_in_window
+from launcher.updating import (
+    ensure_environment,
+    ensure_window,
+    go_back,
+    recover_switch,
+    unfinished_run,
+    update_in_window,
+)
 
 
 def main(argv: "list[str]") -> int:
@@ -83,6 +90,7 @@ def run(command: str, argv: "list[str]") -> int:
     if not argv:
         update = update_in_window(choices)
         if ensure_window(choices) or update:
+            os.environ["TRAINDECK_UNFINISHED_RUN"] = unfinished_run()
             return start_window(current_environment().python, update or "")
     needs_tools = command == "test" and not current_environment().state.get("dev")
     ensure_environment(choices, dev=command == "test", requested=needs_tools)

@@ -136,11 +136,12 @@ class Controller(QObject):
     def _complete_installation(self, update_reason: str) -> None:
         from app.window.installation_controller import InstallationController
 
-        self.installer = InstallationController(self.window, self.active_run, self.queue_controller, self._probe)
-        self.installer.changed.connect(self.render)
-        self.installer.restart_requested.connect(partial(self._restart, []))
-        self._run_viewer.offer_changed.connect(self.installer.set_unfinished_run)
-        self.installer.start(update_reason)
+        installer = InstallationController(self.window, self.active_run, self.queue_controller, self._probe)
+        installer.changed.connect(self.render)
+        installer.restart_requested.connect(partial(self._restart, []))
+        self._list_task.finished.connect(lambda: installer.on_runs_listed(self._history.runs))
+        self.installer = installer
+        installer.start(update_reason)
 
     def _restart(self, arguments: list[str]) -> None:
         self.restart_arguments = arguments

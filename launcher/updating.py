@@ -4,10 +4,13 @@
 folders that exist. While a process runs from .venv, the finished .venv.new is kept for a later start.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import time
+from pathlib import Path
 
 from launcher.choices import get_choices, setup_inputs, setup_reason
 from launcher.environment import (
@@ -22,12 +25,13 @@ from launcher.environment import (
     restore_programs,
 )
 from launcher.messages import SetupError, log, message, print_and_log, print_message
-from launcher.packages import name_of, pinned_versions, requirements, window_requirements
-from launcher.places import WINDOWS, write_json
+from launcher.packages import name_of, pinned_versions, requirements, torch_pin, window_requirements
+from launcher.places import WINDOWS, read_json, runs_home, write_json
 from launcher.running import processes_using, setup_lock
 from launcher.setting_up import python_problem, set_up, set_up_window
 
 CLOSING_S = 5.0  # for the window that asked to go back
+TAIL_BYTES = 1 << 18  # of the events of a run
 _WENT_BACK = "went_back"  # in place of the reason why an update failed
 SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
@@ -62,6 +66,10 @@ def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) ->
     if failure:
         print_message(message("launcher.update_failed_before", error=failure, command=SETUP_COMMAND))
         return False
+    run = unfinished_run() if reason and not (requested or new.state.get("requested")) else ""
+    if run:
+        print_message(message("launcher.update_waits", name=run, command=SETUP_COMMAND))
+        return False
     with setup_lock():
         reason = setup_reason(env, choices, dev, requested)
         if reason and env.is_usable(thorough=requested):
@@ -79,8 +87,11 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -
     env, new = current_environment(), new_environment()
     dev, wish = dev or bool(env.state.get("dev")), update_fingerprint(choices)
     try:
-        if setup_reason(new, choices, dev):  # not finished, or of other inputs
+        is_stale = bool(setup_reason(new, choices, dev))  # not finished, or of other inputs
+        if is_stale:
             prepare_update(new, choices, dev, reason)
+        if is_stale or requested:
+            new.update_state(requested=requested)
         env.update_state(failed=None)
         done = switch_environments()
     except (SetupError, OSError) as error:
@@ -192,6 +203,28 @@ def update_in_window(choices: "dict[str, str]") -> "str | None":
         return None
     own = map(name_of, requirements())
     return ", ".join(f"{name} {changed[name]}" for name in own if name in changed) or reason
+
+
+def unfinished_run() -> str:
+    """Name of a run that continues exactly only with the torch in use, if an update replaces that; else empty."""
+    env = current_environment()
+    torch = env.torch_version().split("+")[0]
+    if torch == torch_pin() or not env.is_usable():
+        return ""
+    for run in sorted((runs_home() / "runs").glob("*")):
+        newest = max(run.glob("checkpoints/step-*/state.json"), default=run)
+        if read_json(newest).get("run_fingerprint", {}).get("torch") == torch and not is_finished(run):
+            return run.name
+    return ""
+
+
+def is_finished(run: Path) -> bool:
+    """Whether the newest event that tells is the end of a complete run (trainer_core/runs/run_dir.py)."""
+    with contextlib.suppress(OSError), (run / "events.jsonl").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        last = re.findall(rb'^{"type":"(?:step|done)".*', file.read(), re.MULTILINE)[-1:]
+        return bool(last and re.search(rb'"reason":"(finished|early_stop)"', last[0]))
+    return False
 
 
 def changed_versions(env: Environment, choices: "dict[str, str]") -> "dict[str, str]":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -14,6 +16,8 @@ from app.services.setup_job import SetupJob
 from app.texts import tr
 from app.window.installation_card import InstallationCard
 from app.window.main_window import MainWindow
+from trainer_core.runs.run_dir import RunSummary
+from trainer_core.system.doctor.finding import SETUP_COMMAND
 
 _CLOSE_DELAY_MS: Final = 8000  # after the end
 
@@ -45,9 +49,11 @@ class InstallationController(QObject):
         else:
             self.job.start()
 
-    def set_unfinished_run(self, name: str) -> None:
-        """An update waits for an unfinished run, which continues exactly only with the packages that it began with."""
-        self.card.set_update_blocked(tr("installation.unfinished_run", name=name) if name else "")
+    def on_runs_listed(self, runs: Iterable[RunSummary]) -> None:
+        """An update waits for the run that the launcher has found, while it can be resumed."""
+        name = os.environ.get("TRAINDECK_UNFINISHED_RUN", "")
+        waits = any(run.name == name and run.resumable for run in runs)
+        self.card.set_update_blocked(tr("launcher.update_waits", name=name, command=SETUP_COMMAND) if waits else "")
 
     def shutdown(self) -> None:
         """Pause. The next start of the window continues."""

@@ -33,7 +33,6 @@ class RunViewer(QObject):
 
     opened = Signal()  # all events are loaded
     changed = Signal()
-    offer_changed = Signal(str)  # name of the interrupted run that is offered, or empty
 
     def __init__(
         self,
@@ -100,7 +99,6 @@ class RunViewer(QObject):
     def refresh(self) -> None:
         self._window.viewed_run_bar.set_message(self._format_message())
         self._window.interrupted_run_bar.set_message(_format_offer(self._offered) if installation.is_complete else "")
-        self.offer_changed.emit(self._offered.name if self._offered else "")
         viewed = self.viewed_run
         if viewed is not None:
             self._resume_button.setVisible(viewed.summary.resumable)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launcher_project import KILL_BEFORE_EVENT, ShellProject, write_wheel
+from launcher_project import KILL_BEFORE_EVENT, ShellProject, write_torch, write_wheel
 
 from launcher.environment import Environment
 from launcher.pythons import python_candidates, try_python
@@ -213,6 +215,39 @@ def test_a_killed_update_without_a_package_source_starts_the_previous_environmen
     assert "The update failed" in done.stderr
     assert project.small_is("1.0")
     assert project.folders() == {".venv"}
+
+
+def test_an_update_of_torch_waits_for_a_run_that_only_the_old_one_resumes_exactly(project: UpdatedProject) -> None:
+    write_torch(project.wheels, "2.15.0+cpu")
+    run = project.root / "runs" / "mine"
+    (run / "checkpoints" / "step-00000020").mkdir(parents=True)
+    state = run / "checkpoints" / "step-00000020" / "state.json"
+    state.write_text(json.dumps({"run_fingerprint": {"torch": "2.13.0"}}), encoding="utf-8")
+    step, done = '{"type":"step","step":20}\n', '{"type":"done","reason":"%s"}\n'
+    (run / "events.jsonl").write_text(step + done % "stopped", encoding="utf-8")
+    try:
+        project.require_version("2.0")
+        assert project.run("train").stderr, "another package does not matter"
+        assert project.small_is("2.0")
+        (project.root / "constraints.txt").write_text("torch==2.15.0\nsmall==2.0\n", encoding="utf-8")
+        waiting = project.run("train", "--resume", "mine")
+        assert waiting.returncode == 3
+        assert "The update waits for run mine" in waiting.stderr
+        assert "'2.13.0+cpu'" in project.torch_file().read_text(encoding="utf-8")
+        with project.start_program() as program:
+            assert "takes effect when you close and restart" in project.run("setup").stderr
+            program.communicate("\n")
+        requested = project.run("train")
+        assert requested.stderr == ""
+        assert "'2.15.0+cpu'" in project.torch_file().read_text(encoding="utf-8")
+        project.require_version("2.0")
+        assert "waits" not in project.run("train").stderr, "this torch cannot resume it exactly anyway"
+        (run / "events.jsonl").write_text(step + done % "finished", encoding="utf-8")
+        (project.root / "constraints.txt").write_text("torch==2.15.0\nsmall==2.0\n", encoding="utf-8")
+        assert "waits" not in project.run("train").stderr
+        assert "'2.15.0+cpu'" in project.torch_file().read_text(encoding="utf-8")
+    finally:
+        shutil.rmtree(project.root / "runs")
 
 
 def test_an_update_is_postponed_while_the_environment_is_in_use(project: UpdatedProject) -> None:
