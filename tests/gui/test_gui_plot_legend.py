@@ -12,8 +12,9 @@ from app import texts
 from app.core.metrics.metric_store import MetricStore
 from app.pages.plots.legend import Legend
 from app.pages.plots.page import PlotsPage
-from app.pages.plots.plot_specs import Overlay, overlay_color
+from app.pages.plots.plot_specs import Overlay, overlay_color, run_key
 from app.theme.palette import DARK
+from tests.events import rollouts
 from tests.gui.plots_page import build_store, canvas, events, open_page, settle, show
 
 
@@ -187,6 +188,18 @@ def test_noisy_curves_are_smoothed_with_the_raw_values_behind(qtbot: QtBot, page
     assert curves(page, "speed") == {"tokens_per_s line"}
 
 
+def test_curves_of_rewards_are_smoothed_but_evaluations_are_not(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store()
+    for step in (50, 100):
+        store.add(rollouts(step, scores={"exact": step / 100, "length": 1.0}))
+    page.toolbar.smoothing.setValue(90)
+    show(qtbot, page, store, detail=True)
+    for name in ("reward", "reward_parts", "answer_tokens", "no_signal_ratio"):
+        drawn = page.painter.curves(name)
+        assert {curve.style for curve in drawn if not curve.series.startswith("eval_")} == {"line", "faint"}, name
+        assert {curve.style for curve in drawn if curve.series.startswith("eval_")} <= {"line"}, name
+
+
 @pytest.mark.parametrize(("count", "styles"), [(3, {"line", "faint"}), (4, {"line"})])
 def test_raw_values_of_up_to_four_runs_are_behind(qtbot: QtBot, page: PlotsPage, count: int, styles: set[str]) -> None:
     page.toolbar.smoothing.setValue(60)
@@ -234,8 +247,19 @@ def test_a_click_on_the_name_of_a_run_hides_it_in_all_plots(qtbot: QtBot, page: 
         assert {key.color for key in canvas(page, name)._curves} == {"curve_a", shown}
     assert canvas(page, "loss").y_range[1] < 6.0
     assert hidden(page.run_names) == hidden(page.charts["loss"].legend) == ["run 0"]
-    page.charts["loss"].legend.toggled.emit("run 0", False)
+    page.charts["loss"].legend.toggled.emit(run_key("run 0"), False)
     assert hidden(page.run_names) == []
+
+
+def test_a_hidden_run_with_the_name_of_a_series_hides_no_series(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
+    page.set_overlays([Overlay("eval_loss", build_store(60), overlay_color(0))])
+    settle(qtbot, page)
+    click_entry(qtbot, page, page.run_names, "eval_loss")
+    assert curves(page, "loss") == {"train_loss line", "eval_loss dotted"}
+    page.set_overlays([])
+    settle(qtbot, page)
+    assert curves(page, "loss") == {"train_loss line", "eval_loss line"}
 
 
 def test_a_click_on_a_dotted_entry_hides_these_curves_of_all_runs(qtbot: QtBot, page: PlotsPage) -> None:

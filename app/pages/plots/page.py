@@ -16,7 +16,7 @@ from app.pages.plots.chart import Chart
 from app.pages.plots.legend import Legend, LegendEntry
 from app.pages.plots.plot_grid import PlotGrid
 from app.pages.plots.plot_painter import PlotPainter
-from app.pages.plots.plot_specs import MAX_OVERLAYS, OWN_COLOR, CurveSpec, Overlay
+from app.pages.plots.plot_specs import MAX_OVERLAYS, OWN_COLOR, CurveSpec, Overlay, run_key
 from app.pages.plots.tiles import Tiles
 from app.pages.plots.toolbar import Toolbar
 from app.texts import current_language, tr
@@ -178,11 +178,11 @@ class PlotsPage(Page):
     def _update_run_names(self) -> None:
         """Show the names of the displayed run, if any, and of the overlaid runs, once for all plots."""
         name, overlays = self.painter.own_name, self.painter.overlays
-        runs = [] if name is None else [("line", OWN_COLOR, name)]
-        runs += [(run.style, run.color, run.name) for run in overlays]
+        runs = [] if name is None else [("line", OWN_COLOR, name, run_key(name))]
+        runs += [(run.style, run.color, run.name, run_key(run.name)) for run in overlays]
         entries = [
-            LegendEntry(style, color, name, key=name, is_hidden=self.painter.is_hidden("", name))
-            for style, color, name in runs
+            LegendEntry(style, color, name, key=key, is_hidden=self.painter.is_hidden("", key))
+            for style, color, name, key in runs
         ]
         self.run_names.display(entries, self.painter.palette, max_rows=_MAX_ROWS_OF_RUN_NAMES)
         self._comparison.setVisible(bool(overlays))

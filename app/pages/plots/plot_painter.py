@@ -172,7 +172,7 @@ class PlotPainter(QObject):
         canvas.set_x_range(view.low, view.high, view.full_range, is_time=view.axis == "time")
         points = []
         for curve in curves:
-            if not self.is_hidden(name, curve.entry_key, curve.run):
+            if not self.is_hidden(name, curve.entry_key, plot_specs.run_key(curve.run)):
                 version = (curve.store, curve.store.version(curve.series), view.axis, view.smoothing_of(curve))
                 x, y = view.points(curve)
                 points.append((curve.key, version, x, y if spec.scale == 1.0 else spec.scale * y))

@@ -24,8 +24,10 @@ _MAX_OVERLAYS_WITH_RAW: Final = 3  # raw values of more runs would hide the smoo
 MAX_OVERLAYS: Final = len(_OVERLAY_COLORS)
 OWN_COLOR: Final = "curve_a"
 """Color of the displayed run. Colors are names of fields of `Palette`."""
-_NOISY_SERIES: Final = frozenset(
-    ("train_loss", "tokens_per_s", "grad_norm", "mfu", "step_time", "gpu_util", "power", "temperature", "clock", "cpu")
+# Prefixes of series: evaluations, learning rate, memory, limits.
+_NOT_SMOOTHED: Final = (
+    *("eval_", "neutral_loss_", "exact_match", "learning_rate"),
+    *("rss", "ram_", "vram_", "torch_", "shared_used", "power_limit"),
 )
 
 
@@ -40,6 +42,11 @@ class Overlay:
     @property
     def style(self) -> LineStyle:
         return "dashed" if self.color in _OVERLAY_COLORS[_FIRST_DASHED_OVERLAY:] else "line"
+
+
+def run_key(name: str) -> str:
+    """Return the key of the legend entry of a run, which differs from those of series."""
+    return f"/{name}"
 
 
 def overlay_color(index: int) -> str:
@@ -70,8 +77,7 @@ class CurveSpec:
 
     @property
     def smoothed(self) -> bool:
-        series = self.series.partition(".")[0]
-        return self.style != "faint" and (series in _NOISY_SERIES or series.startswith("time_"))
+        return self.style != "faint" and not self.series.startswith(_NOT_SMOOTHED)
 
     @property
     def entry_key(self) -> str:
@@ -404,6 +410,6 @@ def _compared_curves(name: str, run: Overlay, displayed: MetricStore) -> list[Cu
     curves = [curve for curve in curves if curve.style in ("line", "dotted") and has_values([curve])]
     curves = [replace(curve, color=run.color, run=run.name) for curve in curves]
     return [
-        *(replace(first, style=run.style, label="", entry=run.name) for first in curves[:1]),
+        *(replace(first, style=run.style, label="", entry=run_key(run.name)) for first in curves[:1]),
         *(replace(other, style="dotted") for other in curves[1:]),
     ]
