@@ -8,7 +8,8 @@ from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment
-from launcher.messages import SetupError, message
+from launcher.messages import message
+from launcher.packages import read_constraints
 from launcher.places import read_json, write_json
 from launcher.sources import MIRRORS, TORCH_TAGS, choose_torch, find_mirror, has_driver, query_driver
 
@@ -53,8 +54,8 @@ def get_choices(given: "argparse.Namespace | None" = None) -> "dict[str, str]":
         is_path = name != "python" or Path(choices["python"]).is_file()  # else a command
         if is_path and choices[name] not in ("", "here"):
             choices[name] = str(Path(choices[name]).absolute())
-    if choices["constraints"] and not Path(choices["constraints"]).is_file():
-        raise SetupError(message("launcher.no_constraints", path=choices["constraints"]), 2)
+    if choices["constraints"]:
+        read_constraints(Path(choices["constraints"]))
     if given:
         kept = {name: choices[name] if getattr(given, name) else stored.get(name, "") for name in CHOICE_NAMES}
         write_json(places.STATE_FOLDER / "choices.json", kept)

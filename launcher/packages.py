@@ -46,13 +46,17 @@ def name_of(requirement: str) -> str:
 
 def pins(choices: "dict[str, str]") -> "list[str]":
     """Constraints of the user, and ours for other packages."""
-
-    def lines(path: Path) -> "list[str]":
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if name_of(line)]
-
-    own = lines(Path(choices["constraints"])) if choices["constraints"] else []
+    own = read_constraints(Path(choices["constraints"])) if choices["constraints"] else []
     names = {name_of(line) for line in own}
-    return [line for line in lines(places.ROOT / "constraints.txt") if name_of(line) not in names] + own
+    return [line for line in read_constraints(places.ROOT / "constraints.txt") if name_of(line) not in names] + own
+
+
+def read_constraints(path: Path) -> "list[str]":
+    """Lines with a package. Notepad puts a mark before UTF-8. Raises SetupError for a missing file."""
+    try:
+        return [line for line in path.read_text(encoding="utf-8-sig").splitlines() if name_of(line)]
+    except (OSError, ValueError) as error:
+        raise SetupError(message("launcher.bad_constraints", path=path, error=error), 2) from error
 
 
 def pinned_versions(choices: "dict[str, str]") -> "dict[str, str]":

@@ -57,7 +57,7 @@ def find_mirror(name: str) -> "Mirror | None":
     if name in MIRRORS:
         return MIRRORS[name]
     pypi, _, torch = name.partition(",")
-    if not re.match(r"(https?|file)://", pypi):
+    if not re.match(r"(https?|file)://\S+$", pypi) or re.search(r"\s", torch):
         raise SetupError(message("launcher.unknown_mirror", name=name, mirrors=", ".join(MIRRORS)), 2)
     return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
 

@@ -238,8 +238,9 @@ def test_a_mirror_is_a_name_or_urls_for_pypi_and_torch() -> None:
     mirror = sources.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
     assert mirror is not None
     assert mirror.torch == "https://wheels.lab/whl/{tag}"
-    with pytest.raises(messages.SetupError, match="tsinghua"):
-        sources.find_mirror("tsingua")
+    for name in ("tsingua", "https://a b/simple", "https://a/simple,https://b c/whl"):
+        with pytest.raises(messages.SetupError, match="tsinghua"):
+            sources.find_mirror(name)
 
 
 # --- setup --------------------------------------------------------------------------------------
@@ -308,6 +309,18 @@ def test_user_constraints_override_those_of_the_project(tmp_path: Path) -> None:
     assert packages.pins(own) == ["Rich==15.0.0", "NumPy==1.26.4", "torch==2.11.0"]
     assert packages.pinned_versions(own) == {"rich": "15.0.0", "numpy": "1.26.4", "torch": "2.11.0"}
     assert packages.torch_pin() == "2.13.0"
+
+
+def test_constraints_may_begin_with_a_mark_and_are_not_stored_unless_they_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "own.txt"
+    file.write_text("numpy==1.26.4\n", encoding="utf-8-sig")
+    found = choices.get_choices(choices.parse_options(["--constraints", str(file)]))
+    assert "numpy==1.26.4" in packages.pins(found)
+    file.with_name("latin.txt").write_bytes(b"numpy==1.26.4\n# caf\xe9\n")
+    for name in ("latin.txt", "missing.txt"):
+        with pytest.raises(messages.SetupError, match=name):
+            choices.get_choices(choices.parse_options(["--constraints", str(tmp_path / name)]))
+    assert choices.get_choices() == found
 
 
 def test_options_of_setup_are_stored_and_environment_variables_override_them(
