@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import NamedTuple
 
+from launcher import places
 from launcher.messages import SetupError, log, message, tool_error
 from launcher.places import WINDOWS
 from launcher.processes import clean_env, run_logged
@@ -56,11 +57,15 @@ def try_python(path: str) -> Interpreter:
 
 def python_candidates() -> "Iterator[str]":
     """Paths of what may be a supported Python, most likely first."""
-    yield sys.executable
+    chosen = places.read_json(Path(sys.prefix) / "traindeck.json").get("chosen_python")
+    if not chosen:
+        yield sys.executable
     for path in pythons_of_uv() or pythons_on_path():
         # Of the Microsoft Store: a placeholder, which opens it, or a Python that writes to other folders.
         if "windowsapps" not in path.lower():
             yield path
+    if chosen:  # another choice has made the environment that runs this
+        yield sys.executable
 
 
 def pythons_on_path() -> "list[str]":

@@ -27,7 +27,8 @@ def python_problem(env: Environment, chosen: str) -> "str | None":
     python = try_python(str(env.python))
     if python.reason:
         return message("launcher.reason.unusable_python", reason=python.reason)
-    if chosen and Path(find_python(chosen)).resolve() != Path(python.executable).resolve():
+    is_compared = chosen or env.state.get("chosen_python")  # `auto` undoes an earlier choice
+    if is_compared and Path(find_python(chosen)).resolve() != Path(python.executable).resolve():
         return message("launcher.reason.other_python")
     if not find_uv() and "pip" not in env.installed_versions():  # ensurepip may have been interrupted
         return message("launcher.reason.no_pip")
@@ -44,17 +45,19 @@ def make_usable(env: Environment, chosen: str, reason: str) -> None:
         print_and_log(message("launcher.recreating", reason=fault), indent="  ")
     if fault or not env.folder.exists():
         create_environment(env, chosen)
+    env.update_state(chosen_python=chosen)
 
 
 def create_environment(env: Environment, chosen: str) -> None:
     """Create an environment with only pip in it."""
-    python = find_python(chosen)
+    python, uv = find_python(chosen), find_uv()
+    configured_sources()  # by the Python that runs this, which may be in the environment
     remove_environment(env)
     env.folder.parent.mkdir(parents=True, exist_ok=True)
     places.write_home_file()
     for note in [*location_notes(), message("launcher.python", path=python)]:
         print_and_log(note, indent="  ")
-    activity, uv = message("launcher.activity.create", name=env.folder.name), find_uv()
+    activity = message("launcher.activity.create", name=env.folder.name)
     if uv:
         command = [uv, "venv", "--relocatable", "--no-project", "--prompt", "traindeck", "--python", python]
         code, output = run_logged([*command, str(env.folder)], activity, env=uv_env())

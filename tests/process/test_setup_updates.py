@@ -313,6 +313,20 @@ def test_another_python_replaces_the_environment(project: UpdatedProject) -> Non
     assert project.run("setup", "--python", "auto").returncode == 0
 
 
+def test_another_python_can_be_chosen_for_an_unfinished_environment_and_taken_back(project: UpdatedProject) -> None:
+    found = [try_python(path) for path in python_candidates()][1:]
+    usable = [Path(python.executable).resolve() for python in found if not python.reason]
+    other = next((path for path in reversed(usable) if path != usable[0]), None)
+    if other is None:
+        pytest.skip("needs a second Python")
+    for choice, expected in ((str(other), other), ("auto", usable[0])):
+        Environment(project.venv).update_state(complete=False)
+        done = project.run("setup", "--python", choice)
+        assert done.returncode == 0, done.stderr
+        assert Path(try_python(str(project.venv / "bin" / "python")).executable).resolve() == expected
+        assert project.small_is("1.0")
+
+
 OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.[6789].*/bin/python"))
 
 
