@@ -24,7 +24,10 @@ from launcher.uv import PRIVATE_PYTHONS, UV_VERSION, find_uv
 
 # Names for the user, of uv, and of sys.platform.
 PLATFORMS = {"windows": ("x86_64-pc-windows-msvc", "win32"), "linux": ("x86_64-manylinux_2_34", "linux")}
-CREATED_FOLDERS = {".git", ".venv", ".venv.new", ".venv.old", ".venv-setup", "cache", "logs", "runs", "wheels"}
+# What a clone has for running Traindeck (compare setup.py). Other files in its folder belong to the user.
+PROGRAM_FOLDERS = ("app", "assets", "docs", "launcher", "presets", "trainer_core")
+PROGRAM_FILES = ("LICENSE", "README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "setup.py")
+PROGRAM_FILES += ("constraints.txt", "pyproject.toml", "train_gpu.py", "train_gpu.sh", "train_gpu.bat")
 
 
 def pack(arguments: "list[str]") -> int:
@@ -38,6 +41,8 @@ def pack(arguments: "list[str]") -> int:
     options = parser.parse_args(arguments)
     if not find_uv():
         raise SetupError(message("launcher.pack_needs_uv"))
+    if Path(options.file).is_dir():
+        raise SetupError(message("launcher.pack_to_folder", path=options.file), 2)
     with setup_lock():  # a setup uses and removes the same downloads
         write_pack(options, here)
         if get_choices()["keep_downloads"] != "yes":
@@ -49,15 +54,15 @@ def write_pack(options: argparse.Namespace, here: str) -> None:
     """`here`: name of this platform."""
     version = ".".join(options.python.split(".")[:2])
     tag = options.torch or choose_torch(query_driver())[0]
-    wheels = collect_wheels(tag, options.platform, version)
-    # Packs are often written into this folder.
-    files = [path for path in files_below(places.ROOT, CREATED_FOLDERS) if path.suffix != ".zip"]
+    folders = [places.ROOT / name for name in PROGRAM_FOLDERS]
     if options.platform == here:
-        files += files_below(places.STATE_FOLDER / PRIVATE_PYTHONS)
+        folders.append(places.STATE_FOLDER / PRIVATE_PYTHONS)
+    files = [places.ROOT / name for name in PROGRAM_FILES] + [path for top in folders for path in files_below(top)]
     target, part = Path(options.file), Path(options.file + ".part")
     try:
-        with zipfile.ZipFile(str(part), "w") as archive:
-            for path in files:
+        with zipfile.ZipFile(str(part), "w", strict_timestamps=False) as archive:
+            wheels = collect_wheels(tag, options.platform, version)
+            for path in filter(Path.is_file, files):
                 name = path.relative_to(places.ROOT).as_posix()
                 archive.write(str(path), f"{target.stem}/{name}", zipfile.ZIP_DEFLATED)
             for wheel in wheels:
@@ -84,10 +89,8 @@ def collect_wheels(tag: str, system: str, version: str) -> "list[Path]":
         return downloads.wait_for(packages)
 
 
-def files_below(top: Path, skipped: "set[str] | frozenset[str]" = frozenset()) -> "Iterator[Path]":
-    """Files below a folder without compiled modules. `skipped`: names of folders directly in it to leave out."""
+def files_below(top: Path) -> "Iterator[Path]":
+    """Files below a folder without compiled modules, hidden files, and names that a zip cannot have."""
     for folder, folders, files in os.walk(str(top)):
-        folders[:] = [
-            name for name in folders if name != "__pycache__" and not (folder == str(top) and name in skipped)
-        ]
-        yield from (Path(folder) / name for name in files)
+        folders[:] = [name for name in folders if name != "__pycache__" and not name.startswith(".")]
+        yield from (Path(folder) / name for name in files if name.isprintable() and not name.startswith("."))

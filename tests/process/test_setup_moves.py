@@ -73,13 +73,24 @@ def test_a_pack_is_set_up_without_a_network(project: ShellProject, tmp_path: Pat
     write_wheel(project.wheels, "uv", "0.13.9", {})
     with zipfile.ZipFile(project.wheels / "uv-0.13.9-py3-none-any.whl", "a") as wheel:
         wheel.write(uv, "uv-0.13.9.data/scripts/uv")
+    for private in (".env", "diary/2026.txt", "trainer_core/.env"):
+        (project.root / private).parent.mkdir(exist_ok=True)
+        (project.root / private).touch()
+    os.utime(project.root / "trainer_core" / "__init__.py", (0, 0))  # a zip begins with 1980
+    (project.root / "trainer_core" / os.fsdecode(b"caf\xe9.py")).touch()
+    (project.root / "trainer_core" / "gone.py").symlink_to("nowhere")
     target = tmp_path / "traindeck 包.zip"
     done = project.run("pack", str(target), "--torch", "cpu")
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(target) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "usb")
-    assert not [name for name in names if "/.venv/" in name or "/logs/" in name]
+    top = {name.split("/")[1] for name in names}
+    assert top == {
+        *("trainer_core", "launcher", "constraints.txt", "pyproject.toml", "train_gpu.py", "train_gpu.sh"),
+        *("train_gpu.bat", "wheels", ".venv-setup"),
+    }
+    assert not [name for name in names if name.endswith((".env", "gone.py"))]
     project.root = tmp_path / "usb" / "traindeck 包"
     (project.root / "train_gpu.sh").chmod(0o755)
     environment = project.environment(TRAINDECK_UV="", PIP_NO_INDEX="0", PIP_FIND_LINKS="")
@@ -88,6 +99,15 @@ def test_a_pack_is_set_up_without_a_network(project: ShellProject, tmp_path: Pat
     assert done.returncode == 3, done.stderr
     state = json.loads((project.root / ".venv" / "traindeck.json").read_bytes())
     assert (state["complete"], state["torch"]) == (True, "2.13.0+cpu")
+
+
+def test_a_pack_is_not_written_over_a_folder(project: ShellProject, tmp_path: Path) -> None:
+    done = project.run("pack", str(tmp_path), **NO_SOURCE)
+    assert done.returncode == 2
+    assert f"{tmp_path} is a folder" in done.stderr
+    missing = project.run("pack", str(tmp_path / "missing" / "x.zip"), **NO_SOURCE)
+    assert "missing" in missing.stderr
+    assert "No source" not in missing.stderr
 
 
 def test_without_uv_there_is_no_pack(project: ShellProject, tmp_path: Path) -> None:
