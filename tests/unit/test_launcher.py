@@ -311,6 +311,11 @@ def test_user_constraints_override_those_of_the_project(tmp_path: Path) -> None:
     assert packages.torch_pin() == "2.13.0"
 
 
+def test_the_disk_space_fits_the_cpu_build_and_the_cuda_libraries() -> None:
+    assert 1.76e9 < setting_up.unpacked_size(446_000_000) < 1.9e9
+    assert 7e9 < setting_up.unpacked_size(2_750_000_000) < 8e9
+
+
 def test_constraints_may_begin_with_a_mark_and_are_not_stored_unless_they_can_be_read(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_text("numpy==1.26.4\n", encoding="utf-8-sig")
