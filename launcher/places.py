@@ -73,12 +73,19 @@ def private_folder(folder: Path) -> Path:
     return folder / ("env-" + hashlib.sha256(name).hexdigest()[:8])
 
 
+def used_homes() -> "list[Path]":
+    """The folders that have, or had, an environment of this copy: `setup --environment` may have changed."""
+    stored = read_json(STATE_FOLDER / "homes.json").get("homes", [])
+    return list(dict.fromkeys([ROOT, environment_home(), *map(Path, stored)]))
+
+
 def write_home_file() -> None:
     """Write the environment home to home.txt, for train_gpu.bat and train_gpu.sh, unless it is Traindeck's own folder.
+    `uninstall` removes all that were used.
 
     LOCALAPPDATA stays a variable: it may have characters that the code page of the console lacks.
     """
-    STATE_FOLDER.mkdir(exist_ok=True)
+    write_json(STATE_FOLDER / "homes.json", {"homes": [str(home) for home in used_homes()]})
     file = STATE_FOLDER / "home.txt"
     if environment_home() == ROOT:
         if file.exists():

@@ -9,9 +9,10 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from launcher import places
-from launcher.environment import Environment, current_environment, remove_if_unused
+from launcher.environment import Environment, remove_if_unused
 from launcher.messages import message, print_message
-from launcher.places import WINDOWS, runs_home
+from launcher.places import WINDOWS, runs_home, used_homes
+from launcher.running import refuse_during_setup
 from launcher.shortcuts import is_own_shortcut, shortcut_path
 from launcher.updating import refuse_while_running
 from launcher.uv import installed_uv
@@ -27,12 +28,13 @@ def uninstall(arguments: "list[str]") -> int:
     parser.add_argument("--uv-cache", action="store_true", help="also uv's cache of packages, which others may use")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options = parser.parse_args(arguments)
-    refuse_while_running()
-    home, environments = runs_home(), current_environment().folder.parent
+    refuse_during_setup()
+    homes = used_homes()
+    refuse_while_running(*homes)
+    home = runs_home()
     links = [shortcut_path()] if is_own_shortcut() else []
-    # .venv may be here too, of an earlier choice.
-    ours = [folder / name for folder in (places.ROOT, environments) for name in (".venv", ".venv.new", ".venv.old")]
-    ours += [places.STATE_FOLDER, *([environments] if environments != places.ROOT else [])]
+    ours = [folder / name for folder in homes for name in (".venv", ".venv.new", ".venv.old")]
+    ours += [places.STATE_FOLDER, *(folder for folder in homes if folder != places.ROOT)]
     caches = [home / "cache", home / "logs", places.LOG.parent]
     if " " in str(home):  # compiled models of all copies (trainer_core/train/engine/compilation.py)
         caches.append(Path.home() / ".cache" / "traindeck")

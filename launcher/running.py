@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher import places
-from launcher.messages import message, print_and_log
+from launcher.messages import SetupError, message, print_and_log
 from launcher.places import WINDOWS
 
 PROC = Path("/proc")
@@ -90,6 +90,13 @@ def setup_lock() -> "Iterator[None]":
     finally:
         with contextlib.suppress(OSError):
             marker.unlink()
+
+
+def refuse_during_setup() -> None:
+    """Raise SetupError while another process holds the setup lock."""
+    with contextlib.suppress(FileNotFoundError), (places.STATE_FOLDER / "lock").open("rb+") as file:
+        if not try_lock(file.fileno()):
+            raise SetupError(message("launcher.setup_running"))
 
 
 def try_lock(descriptor: int) -> bool:

@@ -180,8 +180,10 @@ def go_back() -> None:
     print_and_log(message("launcher.ready", version=old.torch_version()))
 
 
-def refuse_while_running() -> None:
-    running = processes_using(current_environment().folder)
+def refuse_while_running(*homes: Path) -> None:
+    """Raise SetupError while a process runs from the environment, or from one in `homes`."""
+    folders = [home / ".venv" for home in homes] or [current_environment().folder]
+    running = [process for folder in folders for process in processes_using(folder)]
     if running:
         raise SetupError(message("launcher.running", pids=", ".join(map(str, running))))
 

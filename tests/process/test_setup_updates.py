@@ -384,6 +384,22 @@ def test_a_chosen_package_folder_is_used_updated_and_removed(tmp_path: Path) -> 
     assert [path.name for path in chosen.iterdir()] == [".venv"]
 
 
+def test_uninstall_also_removes_package_folders_of_earlier_choices_but_not_during_a_setup(tmp_path: Path) -> None:
+    import fcntl  # not on Windows
+
+    project, chosen = UpdatedProject(tmp_path), [tmp_path / "first", tmp_path / "second"]
+    for folder in chosen:
+        assert project.run("setup", "--environment", str(folder)).returncode == 0
+    with (project.root / ".venv-setup" / "lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refused = project.run("uninstall", "--yes")
+    assert refused.returncode == 1
+    assert "Setup is running" in refused.stderr
+    assert all(list(folder.glob("env-*/.venv")) for folder in chosen)
+    assert project.run("uninstall", "--yes").returncode == 0
+    assert not [path for folder in chosen for path in folder.iterdir()]
+
+
 def test_a_package_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     failed = UpdatedProject(tmp_path).run("setup", "--environment", str(tmp_path / "a file" / "in it"))
