@@ -26,8 +26,10 @@ from launcher.uv import PRIVATE_PYTHONS, UV_VERSION, find_uv
 PLATFORMS = {"windows": ("x86_64-pc-windows-msvc", "win32"), "linux": ("x86_64-manylinux_2_34", "linux")}
 # What a clone has for running Traindeck (compare setup.py). Other files in its folder belong to the user.
 PROGRAM_FOLDERS = ("app", "assets", "docs", "launcher", "presets", "trainer_core")
-PROGRAM_FILES = ("LICENSE", "README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "setup.py")
-PROGRAM_FILES += ("constraints.txt", "pyproject.toml", "train_gpu.py", "train_gpu.sh", "train_gpu.bat")
+PROGRAM_FILES = (
+    *("LICENSE", "README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "setup.py"),
+    *("constraints.txt", "pyproject.toml", "train_gpu.py", "train_gpu.sh", "train_gpu.bat"),
+)
 
 
 def pack(arguments: "list[str]") -> int:
