@@ -21,6 +21,7 @@ from trainer_core.evaluation.judge import TIME_LIMIT_S, Judge, load_judge
 from trainer_core.evaluation.report import (
     FOLDER,
     RowResult,
+    Rows,
     comparable_losses,
     main_score,
     require_own_results,
@@ -28,7 +29,7 @@ from trainer_core.evaluation.report import (
     score_models,
     write_results,
 )
-from trainer_core.evaluation.rows import Conversation, Rows, draw_examples, select_rows
+from trainer_core.evaluation.rows import Conversation, draw_examples, select_rows
 from trainer_core.generation.model_source import ModelSource, find_model
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import TaskScores

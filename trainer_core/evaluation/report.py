@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from trainer_core import protocol
 from trainer_core.data.column_mapping import Task
-from trainer_core.data.columns import trim_after_last_answer
+from trainer_core.data.columns import Document, trim_after_last_answer
 from trainer_core.evaluation import scores
 from trainer_core.evaluation.judge import Judge
-from trainer_core.evaluation.rows import Rows
 from trainer_core.messages import TraindeckError
 from trainer_core.system import files
 
@@ -23,6 +22,14 @@ SUMMARY_SUFFIX: Final = ".summary.json"  # of the event, beside the rows
 _KEPT_TEXT_CHARS: Final = 240  # of a text
 
 MainScore = Literal["judged", "exact_match", "loss"]
+
+
+class Rows(NamedTuple):
+    """Rows to evaluate, and the paths of the files of the data, which `Document.file` numbers."""
+
+    task: Task
+    documents: list[Document]
+    files: list[str]
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from trainer_core.config import Config
 from trainer_core.data.column_mapping import Task
@@ -15,20 +15,13 @@ from trainer_core.data.order import keyed_hash
 from trainer_core.data.prepare import report_skipped_files
 from trainer_core.data.sources import DatasetScan, DatasetScans, common_task, scan_datasets
 from trainer_core.data.split_files import HeldOutSelector, example_rank
+from trainer_core.evaluation.report import Rows
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
 
 _MAX_EXAMPLE_CANDIDATES: Final = 10_000  # first training rows, from which examples are drawn
 
 Conversation = tuple[Turn, ...]
-
-
-class Rows(NamedTuple):
-    """Rows to evaluate, and the paths of the files of the data, which `Document.file` numbers."""
-
-    task: Task
-    documents: list[Document]
-    files: list[str]
 
 
 def select_rows(config: Config, size: int, all_rows: bool, reporter: Reporter) -> Rows:

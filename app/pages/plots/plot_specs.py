@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from app.core.metrics.metric_store import EVAL_FIELDS, HOST_FIELDS
 from app.pages.performance import figures
 from app.texts import tr
 from app.widgets import formatting
@@ -24,11 +25,8 @@ _MAX_OVERLAYS_WITH_RAW: Final = 3  # raw values of more runs would hide the smoo
 MAX_OVERLAYS: Final = len(_OVERLAY_COLORS)
 OWN_COLOR: Final = "curve_a"
 """Color of the displayed run. Colors are names of fields of `Palette`."""
-# Prefixes of series: evaluations, learning rate, memory, limits.
-_NOT_SMOOTHED: Final = (
-    *("eval_", "neutral_loss_", "exact_match", "learning_rate"),
-    *("rss", "ram_", "vram_", "torch_", "shared_used", "power_limit"),
-)
+_NOT_SMOOTHED: Final = frozenset({*EVAL_FIELDS, *HOST_FIELDS, "learning_rate", "power_limit"}) - {"cpu"}
+_MEMORY: Final = ("vram_", "torch_", "shared_")  # prefixes of series
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,8 @@ class CurveSpec:
 
     @property
     def smoothed(self) -> bool:
-        return self.style != "faint" and not self.series.startswith(_NOT_SMOOTHED)
+        is_plain = self.series.partition(".")[0] in _NOT_SMOOTHED or self.series.startswith(_MEMORY)
+        return self.style != "faint" and not is_plain
 
     @property
     def entry_key(self) -> str:
