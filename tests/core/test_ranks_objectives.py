@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.core.trainer_process import TINY, TrainerResult, run
+from tests.core.rank_processes import run_ranks
+from tests.core.trainer_process import TINY, TrainerResult, run, text_file
 from tests.core.training import pairs_file, preference_file
 from trainer_core import protocol
 
@@ -68,3 +70,30 @@ def test_a_resumed_run_with_rewards_may_have_another_number_of_ranks(tmp_path: P
     source = tmp_path / "first" / "checkpoints" / "step-00000003"  # within a generation of two steps
     train(tmp_path, "resumed", data, *rewards, "--resume", str(source))
     assert_same_weights(tmp_path, "single", "resumed")
+
+
+RISING = """
+from trainer_core.train.evaluate import AnswerQuality
+
+
+class Pass:
+    def run(self, *_):
+        return protocol.Eval(step=step(), loss=float(step()), perplexity=None, tokens=1, seconds=0.0)
+
+
+step = lambda: trainer.state.counters.step
+with join(info, 30.0 if not rank else None) as group:
+    values = {"eval_steps": 1, "cpu_threads": 1, "compile": "off"}
+    trainer, sink = trainer_of(group, lr_schedule="plateau", plateau_patience=1, early_stop_patience=3, **values)
+    trainer.evaluation_pass = Pass
+    trainer.sample_writer.answer_held_out = lambda _: AnswerQuality(0.0, 0.0, 1, 0, 0, reward=float(step()))
+    trainer.run()
+    counters = trainer.state.counters
+    print(json.dumps([counters.step, counters.best_loss, counters.best_reward, trainer.plateau.scale]))
+"""
+
+
+def test_all_ranks_judge_an_evaluation_by_the_reward(tmp_path: Path) -> None:
+    """The loss rises with the reward, so it never improves."""
+    text_file(tmp_path)
+    assert [json.loads(found) for found in run_ranks(tmp_path, RISING)] == 2 * [[6, 6.0, 6.0, 1.0]]

@@ -264,7 +264,7 @@ class Trainer(TrainingStep):
             answers = self._with_model(lambda: self.sample_writer.answer_held_out(tokens))
         neutral = self._with_model(self._neutral_losses) or {}
         event = msgspec.structs.replace(event, **(asdict(answers) if answers else {}), **neutral)
-        reward = event.reward_accuracy if event.reward is None else event.reward
+        reward = self.group.broadcast(event.reward_accuracy if event.reward is None else event.reward)
         event.best = self._is_best(event.loss, reward)
         if event.best:
             counters.best_loss, counters.best_reward = event.loss, reward
