@@ -226,6 +226,22 @@ def test_a_run_that_is_killed_there_is_reported_and_resumed_from_its_checkpoint(
     assert second.wait() == 3
 
 
+def test_runs_of_the_same_name_have_folders_of_their_own_there(server: SshServer, far: Path, tmp_path: Path) -> None:
+    data, mine, theirs = text_file(tmp_path), RunDir(run_dir.runs_root() / "a"), RunDir(tmp_path / "another home" / "a")
+    first = train(theirs, far, data, steps=100_000)
+    wait_until(lambda: len(first.steps()) > 5, 120)
+    second = train(mine, far, data, steps=20)
+    assert second.wait() == 0
+    assert second.steps() == list(range(1, 21))
+    assert fetched_steps(mine) == [20]
+    first.send(protocol.Stop(id=1))
+    assert first.wait() == 3
+    records = [run_dir.read_remote(run) for run in (theirs, mine)]
+    assert [record.there for record in records if record] == [str(far / "runs" / name) for name in ("a", "a-2")]
+    for run, name in ((theirs, "a"), (mine, "a-2")):
+        assert run.events.read_bytes() == RunDir(far / "runs" / name).events.read_bytes()
+
+
 def test_stop_ends_the_download_of_a_run(server: SshServer, far: Path, tmp_path: Path) -> None:
     run = RunDir(run_dir.runs_root() / "a")
 
@@ -282,6 +298,7 @@ def test_each_failure_has_its_message(
 
     assert error("host.invalid") == "remote.unknown_host"
     assert error("-oProxyCommand=true") == "remote.unknown_host"
+    assert error("a b") == "remote.unknown_host"
     assert error(folder="/proc/traindeck") == "remote.system"
     host = RemoteHost(HOST, str(far), NullReporter())
     host.check()

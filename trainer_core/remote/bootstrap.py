@@ -137,6 +137,20 @@ def install(request: "dict[str, Any]", _stdin: FileIO) -> None:
     answer()
 
 
+def create_run(request: "dict[str, Any]", _stdin: FileIO) -> None:
+    """Create a folder for a run, with a number after its name if the name is used."""
+    runs, name, number = root_of(request) / "runs", request["name"], 1
+    runs.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = runs / (name if number == 1 else "{}-{}".format(name, number))
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            number += 1
+    answer(path=str(folder))
+
+
 def execute(request: "dict[str, Any]", _stdin: FileIO) -> None:
     """Replace this process by a command, after writing files."""
     for name, text in request["write"].items():
@@ -188,9 +202,16 @@ def fetch(request: "dict[str, Any]", _stdin: FileIO) -> None:
 def main() -> None:
     stdin = os.fdopen(0, "rb", 0, closefd=False)
     request = json.loads(stdin.readline().decode("utf-8"))
-    action = {"check": check, "put": put, "install": install, "execute": execute, "fetch": fetch}[request["action"]]
+    actions = {
+        "check": check,
+        "put": put,
+        "install": install,
+        "create_run": create_run,
+        "execute": execute,
+        "fetch": fetch,
+    }
     try:
-        action(request, stdin)
+        actions[request["action"]](request, stdin)
     except OSError as error:
         answer(error="system", reason=error.strerror or str(error), path=str(error.filename or ""))
 

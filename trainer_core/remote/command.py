@@ -49,7 +49,8 @@ def train(name: str, folder: str, flags: Mapping[str, Any], job: CommandContext)
         host = _connect(name, folder, job)
         _install(host, job)
         config, paths = _send_files(plan.config, host, job.run_context)
-        there = f"{host.root}/runs/{plan.run.path.name}"
+        reconnecting = Reconnecting(job.run_context, name, job.run_context.poll)
+        there = reconnecting.run(lambda: host.create_run(plan.run.path.name))
         record = RemoteRecord(name, folder, there, paths)
         with files.translate_os_errors(plan.run.path):
             files.write_atomic(plan.run.remote, msgspec.json.encode(record))

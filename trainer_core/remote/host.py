@@ -97,6 +97,10 @@ class RemoteHost:
                 with self._execute(["true"], {f"{found['program']}/.ready": key}) as marking:
                     list(ssh.read_lines(marking))
 
+    def create_run(self, name: str) -> str:
+        """Create the folder of a new run. Returns its path, which ends in another name if this one is used."""
+        return str(ssh.request(self.name, "create_run", root=self.root, name=name)["path"])
+
     def _execute(self, command: list[str], write: dict[str, str] | None = None) -> Connection:
         """Run a command in the program's folder, after writing files. Its output follows on `stdout`."""
         request = {
