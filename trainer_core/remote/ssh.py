@@ -31,7 +31,10 @@ _JOIN_S: Final = 5.0  # a proxy may keep stderr open
 _EXIT_CODE_SSH: Final = 255
 _NO_COMMAND: Final = 127  # exit code of shells
 _CAUSES: Final = (
-    ("remote.unknown_host", re.compile("Could not resolve hostname|Name or service not known")),
+    (
+        "remote.unknown_host",
+        re.compile("Could not resolve hostname|Name or service not known|hostname contains invalid characters"),
+    ),
     ("remote.host_key", re.compile("Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED")),
     ("remote.key_refused", re.compile(r"Permission denied \(|Too many authentication failures")),
     ("remote.no_python", re.compile("python3.{0,4}(command )?not found|not recognized as", re.IGNORECASE)),
