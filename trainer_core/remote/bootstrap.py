@@ -142,7 +142,7 @@ def create_run(request: "dict[str, Any]", _stdin: FileIO) -> None:
     runs, name, number = root_of(request) / "runs", request["name"], 1
     runs.mkdir(parents=True, exist_ok=True)
     while True:
-        folder = runs / (name if number == 1 else "{}-{}".format(name, number))
+        folder = runs / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir()
             break
