@@ -31,7 +31,6 @@ class RankInfo:
     world_size: int
     local_rank: int
     local_world_size: int
-    restart_count: int = 0  # of the elastic agent
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
@@ -41,13 +40,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> RankInfo | 
         local_size = _number(environment, "LOCAL_WORLD_SIZE", size)
         rank = _number(environment, "RANK", 0)
         local_rank = _number(environment, "LOCAL_RANK", rank % local_size)
-        restarts = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
     else:
         size = _number(environment, "SLURM_NTASKS", 1) if "SLURM_PROCID" in environment else 1
         rank, local_rank = _number(environment, "SLURM_PROCID", 0), _number(environment, "SLURM_LOCALID", 0)
         local_size = _number(environment, "SLURM_NTASKS_PER_NODE", size // _number(environment, "SLURM_NNODES", 1))
-        restarts = _number(environment, "SLURM_RESTART_COUNT", 0)
-    return RankInfo(rank, size, local_rank, local_size, restarts) if size > 1 else None
+    return RankInfo(rank, size, local_rank, local_size) if size > 1 else None
 
 
 def rendezvous_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

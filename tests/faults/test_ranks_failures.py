@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.faults.kills import find_ranks
 from tests.core import trainer_process
-from tests.core.rank_processes import is_running, run_ranks
+from tests.core.rank_processes import free_port, is_running, run_ranks
 from tests.core.trainer_process import (
     ROOT,
     TINY,
@@ -28,6 +29,7 @@ from tests.core.trainer_process import (
     start,
     text_file,
 )
+from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.runs import checkpoint_dir
@@ -316,6 +318,42 @@ def test_a_rank_with_a_transient_failure_restarts_with_the_run(tmp_path: Path) -
     result = finish(process)
     assert result.code == ExitCode.STOPPED, result.stderr
     assert exit_in_time(hello.pid)
+
+
+@pytest.mark.parametrize("own_store", ["0", "1"])
+def test_ranks_of_two_elastic_agents_meet_again_after_one_was_killed(tmp_path: Path, own_store: str) -> None:
+    """Only the agent whose rank was killed counts a restart."""
+    text_file(tmp_path)
+    options = [
+        "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "1", "--max-restarts", "3",
+        "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1", "--monitor-interval", "1",
+    ]  # fmt: skip
+    training = ["train", *TINY, *LONG, "--max-steps", "100", "--data", "文本 text.txt", "--output", "json"]
+    agents = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", *options, "--rdzv-conf", f"is_host={1 - number}",
+             "-m", "trainer_core", *training, "--run-dir", "run", "--collective-timeout-s", "30"],
+            env=trainer_process.environment(tmp_path) | {
+                "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store,
+            },
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(tmp_path / f"agent-{number}.log").open("wb"),
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    try:
+        wait_until(lambda: (tmp_path / "run" / "checkpoints" / "step-00000005").is_dir(), 90)
+        ranks = [rank for agent in agents for rank in find_ranks(agent.pid)]
+        next(rank for rank in ranks if rank.environ()["RANK"] == "1").kill()
+        assert [agent.wait(150) for agent in agents] == [0, 0], (tmp_path / "agent-0.log").read_text(encoding="utf-8")
+        assert (tmp_path / "run" / "events.jsonl").read_bytes().count(b'"type":"hello"') == 2
+    finally:
+        for agent in agents:
+            for process in psutil.Process(agent.pid).children(recursive=True) if agent.poll() is None else []:
+                process.kill()
+            agent.kill()
 
 
 def test_a_stop_during_preparation_ends_all_ranks(tmp_path: Path) -> None:

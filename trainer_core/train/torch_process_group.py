@@ -13,6 +13,7 @@ import gc
 import itertools
 import json
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -58,13 +59,11 @@ class TorchProcessGroup(ProcessGroup):
         _configure_environment(info)
         try:
             found, _, _ = next(rendezvous("env://", info.rank, info.world_size))
-            self._store = PrefixStore(f"traindeck/{info.restart_count}", found)
-            if timeout_s is not None:
-                self._store.set("timeout", str(timeout_s))
-            self._timeout_s = float(self._store.get("timeout"))
+            attempt, self._timeout_s = _agree_on_attempt(PrefixStore("traindeck", found), info, timeout_s)
+            self._store = PrefixStore(f"traindeck/{attempt}", found)
             distributed.init_process_group(
                 _backend(),
-                store=PrefixStore(f"torch/{info.restart_count}", found),
+                store=PrefixStore(f"torch/{attempt}", found),
                 rank=info.rank,
                 world_size=info.world_size,
                 timeout=datetime.timedelta(seconds=self._timeout_s),
@@ -344,6 +343,32 @@ def join_group(info: RankInfo, timeout_s: float | None, warn: Callable[..., None
         group.report_failure(failure)
         raise
     group.close()
+
+
+def _agree_on_attempt(store: Any, info: RankInfo, timeout_s: float | None) -> tuple[str, float]:
+    """A name of this start of the ranks, and the time limit that rank 0 gives.
+
+    `store` may hold keys of earlier starts: elastic agents keep it, and each counts only the restarts that it caused.
+    So rank 0 answers the random number of each rank.
+    """
+    own = secrets.token_hex(8)
+    if info.rank:
+        store.set(f"arrived/{info.rank}", own)
+        attempt, timeout_s = json.loads(store.get(f"answer/{own}"))
+        store.set(f"joined/{attempt}/{info.rank}", "")
+        return attempt, float(timeout_s)
+    assert timeout_s is not None
+    missing, end = list(range(1, info.world_size)), time.monotonic() + timeout_s
+    while missing:
+        for rank in missing:
+            if store.check([f"arrived/{rank}"]):
+                number = store.get(f"arrived/{rank}").decode("utf-8")
+                store.set(f"answer/{number}", json.dumps([own, timeout_s]))
+        missing = [rank for rank in missing if not store.check([f"joined/{own}/{rank}"])]
+        if time.monotonic() > end:
+            raise RuntimeError(f"ranks {missing} did not connect within {timeout_s} s")
+        time.sleep(_POLL_S)
+    return own, timeout_s
 
 
 def _backend() -> str:
