@@ -276,19 +276,52 @@ if os.environ.get("RANK") == "1":
 """
 
 
-def test_an_error_of_one_rank_ends_the_run_with_that_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def add_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Run `code` at the start of each process."""
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(DISK_ERROR, encoding="utf-8")
+    (tmp_path / "site" / "sitecustomize.py").write_text(code, encoding="utf-8")
     environment = trainer_process.environment
     monkeypatch.setattr(
         trainer_process,
         "environment",
         lambda home: {**environment(home), "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])},
     )
+
+
+def test_an_error_of_one_rank_ends_the_run_with_that_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_at_start(tmp_path, monkeypatch, DISK_ERROR)
     result = run(tmp_path, *ENDLESS_RUN, "--data", str(text_file(tmp_path)))
     assert result.error.code == "failure.disk_error"
     assert [event.code for event in result.events_of(protocol.Warn)] == ["ranks.failed"]
     assert "Input/output error" in (tmp_path / "run" / "rank-1.log").read_text(encoding="utf-8")
+
+
+OTHER_DISK = """
+import os
+if os.environ.get("RANK") == "1":
+    from trainer_core.runs.run_dir import RunDir
+    from trainer_core.train import build
+
+    build._SHARED_FOLDER_S = 0.5
+    create = RunDir.__init__
+    RunDir.__init__ = lambda run, path: create(run, path.with_name("on the other machine"))
+"""
+
+
+def test_ranks_that_need_a_shared_run_folder_are_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_at_start(tmp_path, monkeypatch, OTHER_DISK)
+    arguments = [*ENDLESS_RUN, "--data", str(text_file(tmp_path)), "--max-steps", "3"]
+    copied = tmp_path / "on the other machine"
+    copied.mkdir()
+    (copied / "run.lock").write_text('{"pid": 1, "started": 1.0}', encoding="utf-8")
+    sharded = run(tmp_path, *arguments, "--parallel", "fsdp", "--run-dir", "sharded")
+    assert sharded.error.code == "ranks.no_shared_folder"
+    assert sharded.error.params == {"number": 2, "of": 2, "path": str(tmp_path / "sharded")}
+    assert run(tmp_path, *arguments).code == 0, "DDP without a resume needs none"
+    resumed = run(tmp_path, "train", "--resume", "run", "--max-steps", "6")
+    assert resumed.error.code == "ranks.no_shared_folder"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="not tested on Windows: gloo hangs on Wine")

@@ -33,7 +33,7 @@ _EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part b
     "push.failed": ExitCode.FAILED,
     **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
     **dict.fromkeys(("checkpoint.other_base", "checkpoint.no_base", "checkpoint.bad_adapter"), ExitCode.USAGE),
-    **dict.fromkeys(("ranks.too_many",), ExitCode.USAGE),
+    **dict.fromkeys(("ranks.too_many", "ranks.no_shared_folder"), ExitCode.USAGE),
     **dict.fromkeys(("data", "base_model", "hub", "failure.encoding"), ExitCode.DATA),
     **dict.fromkeys(
         ("base_model.none", "base_model.not_found", "base_model.remote_code", "base_model.pickled"), ExitCode.USAGE

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -47,6 +48,8 @@ from trainer_core.train.trainer import Trainer
 
 ChooseSettings = Callable[[Config, PreparedData, RunContext, bool], Config]
 """Replaces automatic settings by measured ones; the last argument is False for a resumed run."""
+_SHARED_FOLDER_S: Final = 10.0
+_POLL_S: Final = 0.1
 
 
 def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -> None:
@@ -92,6 +95,7 @@ def train(plan: RunPlan, job: CommandContext, choose_settings: ChooseSettings) -
 
                 group.on_rank_zero(choose)
                 config, prepared = chosen[0]
+                require_shared_folder(group, run, config, source)
                 if config.base_model:
                     context.set_phase("loading")
                 trainer = build_trainer(config, prepared, run, context, device, precision, group, source)
@@ -152,6 +156,30 @@ def _setup_of_others(
         "precision": precision.name,
         "prepared": prepared.fingerprint,
     }
+
+
+def require_shared_folder(group: ProcessGroup, run: RunDir, config: Config, source: Path | None) -> None:
+    """Refuse ranks of other machines that do not see the run's folder, where they write to it or read checkpoints.
+
+    The folder is shared if it has the lock that rank 0 holds. Collective. Raises `ranks.no_shared_folder`.
+    """
+    if config.parallel != "fsdp" and config.on_bad_step != "rollback" and source is None:
+        return
+    held = group.broadcast([str(run.path), run.lock.read_text("utf-8")] if group.rank == 0 else None)
+    for rank, is_shared in enumerate(group.gather(_has_content(run.lock, held[1]))):
+        if not is_shared:
+            raise TraindeckError("ranks.no_shared_folder", number=rank + 1, of=group.world_size, path=held[0])
+
+
+def _has_content(path: Path, content: str) -> bool:
+    """Whether the file has the content. Network file systems may show it some seconds late."""
+    end = time.monotonic() + _SHARED_FOLDER_S
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if path.read_text("utf-8") == content:
+                return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def build_trainer(

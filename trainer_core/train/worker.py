@@ -21,7 +21,7 @@ from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.rank_info import RankInfo, is_elastic
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train.build import build_trainer
+from trainer_core.train.build import build_trainer, require_shared_folder
 from trainer_core.train.device import Precision, configure_arithmetic, device_of_rank
 from trainer_core.train.process_group import PeerFailed, ProcessGroup, join
 from trainer_core.wire import EventDispatcher
@@ -65,13 +65,14 @@ def _train(info: RankInfo, group: ProcessGroup) -> None:
     with log_path(run, info.rank).open("ab") as log:
         os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     sys.stderr.flush()
+    source = Path(setup["source"]) if setup["source"] else None
+    require_shared_folder(group, run, config, source)
     device = device_of_rank(torch.device(setup["device"]), info.local_rank, info.local_world_size)
     configure_arithmetic(config, device)
     prepared = prepare(config, NullReporter())
     if prepared.fingerprint != setup["prepared"]:
         raise TraindeckError("data.changed", f"{setup['prepared']} → {prepared.fingerprint}")
     precision = Precision.from_name(setup["precision"], device)
-    source = Path(setup["source"]) if setup["source"] else None
     context = RunContext(EventDispatcher())
     build_trainer(config, prepared, run, context, device, precision, group, source).run()
 
