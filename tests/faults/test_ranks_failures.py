@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.distributed import TCPStore
 
 from bench.faults.kills import find_ranks
 from tests.core import trainer_process
@@ -33,6 +34,7 @@ from tests.waiting import wait_until
 from trainer_core import protocol
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.runs import checkpoint_dir
+from trainer_core.train.torch_process_group import TorchProcessGroup
 
 LONG = ["--max-steps", "1000000", "--save-steps", "5", "--compile", "off"]
 ENDLESS_RUN = ["train", *TINY, *LONG, "--run-dir", "run", "--nproc-per-node", "2"]
@@ -286,6 +288,34 @@ def add_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> 
         "environment",
         lambda home: {**environment(home), "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)])},
     )
+
+
+STORE = """
+import sys
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_rank_that_waits_for_a_key_notices_that_the_store_does_not_respond() -> None:
+    port = free_port()
+    command = [sys.executable, "-c", STORE, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        group = object.__new__(TorchProcessGroup)
+        group._store, group._timeout_s = TCPStore("127.0.0.1", port, is_master=False), 1.0
+        assert not group.has_key("a")
+        group._store.set("a", "1")
+        assert group.has_key("a")
+        os.kill(server.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(RuntimeError, match="timed out"):
+            next(group.poll_until_set("b"))
+        assert time.monotonic() - began < 5
+        server.kill()
 
 
 def test_an_error_of_one_rank_ends_the_run_with_that_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any, Final, NoReturn, TypeVar
 
 import psutil
@@ -155,21 +156,28 @@ class TorchProcessGroup(ProcessGroup):
         """Wait for a key that rank 0 sets, without a time limit: it may be paused. Raises `PeerFailed`."""
         with self._collective():
             for exited in self.poll_until_set(key):
-                if self._store.check(["failed/0"]):
+                if self.has_key("failed/0"):
                     raise PeerFailed(json.loads(self._store.get("failed/0"))["exit_code"])
                 if 0 in exited:
                     raise PeerFailed(TraindeckError("ranks.lost").exit_code)
             return bytes(self._store.get(key))
 
     def poll_until_set(self, key: str) -> Iterator[list[int]]:
-        """Yield at each poll, until the store has the key; once a second the ranks whose process has exited."""
+        """Yield at each poll, until the store has the key; once a second the ranks whose process has exited. Raises as
+        `has_key`.
+        """
         next_check = time.monotonic() + _PROCESS_CHECK_S
-        while not self._store.check([key]):
+        while not self.has_key(key):
             exited: list[int] = []
             if time.monotonic() > next_check:
-                next_check, exited = time.monotonic() + _PROCESS_CHECK_S, self._exited_ranks()
+                exited = _in_time(self._exited_ranks, self._timeout_s)
+                next_check = time.monotonic() + _PROCESS_CHECK_S
             yield exited
             time.sleep(_POLL_S)
+
+    def has_key(self, key: str) -> bool:
+        """Whether the store has the key. Raises `RuntimeError` if it does not respond within the time limit."""
+        return _in_time(lambda: bool(self._store.check([key])), self._timeout_s)
 
     # --- failures ------------------------------------------------------------------------------------
 
@@ -187,8 +195,8 @@ class TorchProcessGroup(ProcessGroup):
         Rank 0 reports it; on other ranks it is `PeerFailed`.
         """
         failure = TraindeckError("failure.peer_lost", detail=str(error))  # where the store does not respond, too
-        for found in _results_in_time(lambda: self._find_cause(error), _EXPLAIN_LIMIT_S):
-            failure = found
+        with contextlib.suppress(RuntimeError):
+            failure = _in_time(lambda: self._find_cause(error), _EXPLAIN_LIMIT_S)
         if self.rank:
             raise PeerFailed(failure.exit_code) from error
         raise failure from error
@@ -281,13 +289,23 @@ class TorchProcessGroup(ProcessGroup):
         return [rank for rank, one in local.items() if not file_locks.is_alive(one["pid"], one["started"])]
 
 
-def _results_in_time(work: Callable[[], T], limit_s: float) -> list[T]:
-    """The result of `work`, or none if it takes longer: a request to a store behind a broken link never returns."""
-    results: list[T] = []
-    thread = threading.Thread(target=lambda: results.append(work()), name="explain", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    return list(results)
+def _in_time(work: Callable[[], T], limit_s: float) -> T:
+    """The result of `work`. Raises `RuntimeError` if it takes longer: a request to a store behind a broken link never
+    returns.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised below
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="store", daemon=True).start()
+    try:
+        return future.result(limit_s)
+    except TimeoutError as error:
+        raise RuntimeError(f"timed out: no answer within {limit_s:g} s") from error
 
 
 class _StoredShards:
@@ -318,7 +336,7 @@ class _StoredShards:
 
     def _get(self, name: str) -> str:
         for exited in self._group.poll_until_set(f"{self._key}/{name}"):
-            if any(self._store.check([f"failed/{rank}"]) for rank in range(self._size)):
+            if any(self._group.has_key(f"failed/{rank}") for rank in range(self._size)):
                 raise OSError("a rank has failed")
             if exited:
                 raise TraindeckError("ranks.lost", number=exited[0] + 1, of=self._size)
