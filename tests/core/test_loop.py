@@ -208,7 +208,8 @@ def test_a_validation_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) 
     assert trainer.evaluate() is True
     not_finite, finite = sink.events_of(protocol.Eval)
     assert (not_finite.loss, not_finite.perplexity, not_finite.best) == (None, None, False)
-    assert finite.loss == trainer.state.counters.best_loss == trainer.plateau.state_dict()["best"]
+    assert finite.loss == trainer.state.counters.best_loss
+    assert trainer.plateau.state_dict()["since_best"] == 0
     info = checkpoint_dir.read_info(trainer.run_dir.checkpoints / "step-00000000")
     assert info is not None
     assert info.eval_loss is None

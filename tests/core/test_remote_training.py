@@ -388,7 +388,7 @@ def test_schemas_of_rewards_and_the_deepspeed_file_are_sent(
     config, sent = _send_files(given, host, RunContext(EventDispatcher()))
     Path("模式 schema.json").unlink()
     part = load_rewards(config.rewards).parts[1]
-    assert part.weight == -0.5
+    assert part.setting.weight == -0.5
     assert [part.score(Answer(text, "", "end")) for text in ("{}", "[]")] == [1, 0]
     assert config.rewards[1].startswith(f"-0.5 * json-schema:{far}/sets/")
     assert config.rewards[::2] == rewards[::2]
