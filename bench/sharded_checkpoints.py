@@ -131,7 +131,7 @@ def save_with_torch(files: Files, target: Path, consolidate: bool) -> None:
 
 
 def _observe(work: Callable[[], None]) -> tuple[float, int]:
-    """Seconds of the work, and its peak of memory above what was there before."""
+    """Duration of the work in seconds, and the additional bytes of memory at its peak."""
     process, done = psutil.Process(), threading.Event()
     before = peak = anonymous_bytes(process)
 

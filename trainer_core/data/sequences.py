@@ -49,7 +49,7 @@ class SequenceLayout:
     offsets: npt.NDArray[np.uint32]  # (sequences + 1,): start of each sequence in `members`, and their number
     lengths: IntArray  # documents that take 0, 1, ... as many positions as a sequence has
     truncated: int  # documents cut at max_seq_len
-    dropped: int  # documents without trained tokens, or pairs without a difference, after truncation; see above
+    dropped: int  # without trained tokens or a difference after truncation; with rewards, those that are too long
 
     def documents(self, index: int) -> list[int]:
         """Numbers of the documents in sequence `index`."""
